@@ -1,0 +1,61 @@
+# Everything a developer or CI does with this repository. `make` alone lists the targets.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+BIN := .venv/bin
+STAMP := .venv/.setup-done
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench docs lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv and install what requirements.lock pins, and holdfast itself
+
+# The stamp lies inside .venv, so removing .venv is enough to start over.
+$(STAMP): pyproject.toml requirements.lock
+	@test -n "$(PYTHON)" || { \
+	  echo "holdfast needs Python 3.11 or newer, and there is no python3 on PATH."; \
+	  echo "Fix: install Python 3.11, or say which one to use: make setup PYTHON=/path/to/python3.11"; \
+	  exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "holdfast needs Python 3.11 or newer; $(PYTHON) is $$("$(PYTHON)" -V 2>&1)."; \
+	  echo "Fix: install Python 3.11, or say which one to use: make setup PYTHON=/path/to/python3.11"; \
+	  exit 1; }
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+demo: setup ## run the Wikipedia story: a stream, a kill -9, a resume, and the proof
+	$(BIN)/holdfast demo
+
+test: setup ## everything CI runs: check, all tests, docs
+	$(MAKE) --no-print-directory check
+	$(BIN)/pytest
+	$(MAKE) --no-print-directory docs
+
+check: setup ## lint, formatting, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## fix what ruff can fix
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: setup ## the speed table
+	$(BIN)/holdfast bench
+
+docs: setup ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet --site-dir site
+
+# Keeps the pins that still fit; `make lock UPGRADE=--upgrade` takes the newest of everything.
+lock: setup ## write requirements.lock anew from pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 \
+	  --generate-hashes --quiet --custom-compile-command "make lock" $(UPGRADE) -o requirements.lock
+
+clean: ## remove caches and built files; .venv stays
+	rm -rf site dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,102 @@
+"""Frozen settings of a job and of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.errors import JobDefinitionError, SettingsError, shorten
+from holdfast.types import parse_duration, parse_size
+
+Backend = Literal["heap", "rocksdb", "memory"]
+Mode = Literal["exactly_once", "at_least_once", "none"]
+Duration = str | timedelta | float
+
+_NOT_YET = "leave it out; this version does not have it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """How a job checkpoints. An epoch is a Spark micro-batch; each one is a checkpoint.
+
+    What this version cannot honour is refused with the reason, never ignored.
+    """
+
+    interval: Duration = "10 s"
+    """Time from the start of one epoch to the start of the next."""
+    min_pause: Duration = 0
+    timeout: Duration | None = None
+    tolerable_failures: int = 0
+    retained: int = 100
+    """Epochs that can be gone back to."""
+    on_cancel: Literal["retain", "delete"] = "retain"
+    incremental: bool = True
+    """Write what changed (RocksDB changelog) instead of a full snapshot per epoch."""
+    backend: Backend = "heap"
+    mode: Mode = "exactly_once"
+
+    def __post_init__(self) -> None:
+        parse_duration(self.interval, "checkpoint interval")
+        _one_of("backend", self.backend, ("heap", "rocksdb", "memory"))
+        _one_of("mode", self.mode, ("exactly_once", "at_least_once", "none"))
+        _one_of("on_cancel", self.on_cancel, ("retain", "delete"))
+        if not isinstance(self.retained, int) or self.retained < 2:
+            raise SettingsError(
+                "INVALID_CHECKPOINT_CONFIG",
+                f"checkpoint retained={self.retained!r}: Spark needs at least the last 2.",
+                fix="use retained=2 or more (the default is 100).",
+            )
+        for name, wanted, reason in (
+            ("backend", "heap", "only the heap backend is built"),
+            ("min_pause", 0, "Spark starts an epoch at the interval, or at once when it is late"),
+            ("timeout", None, "there is no watchdog for epochs yet"),
+            ("tolerable_failures", 0, "a failed epoch ends the attempt"),
+            ("on_cancel", "retain", "checkpoints are always retained"),
+        ):
+            if getattr(self, name) != wanted:
+                raise JobDefinitionError(
+                    "NOT_SUPPORTED",
+                    f"checkpoint {name}={getattr(self, name)!r} cannot be honoured: {reason}.",
+                    fix=_NOT_YET,
+                )
+        if self.mode == "none":
+            raise JobDefinitionError(
+                "NOT_SUPPORTED",
+                "checkpoint mode='none' cannot be honoured: every epoch is checkpointed.",
+                fix=_NOT_YET,
+            )
+
+    @property
+    def interval_seconds(self) -> float:
+        return parse_duration(self.interval).total_seconds()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+    """What a run needs to know about its surroundings; made from the settings."""
+
+    storage: Path
+    """Where the directories of jobs live."""
+    master: str = "local[*]"
+    driver_memory: str = "2g"
+    heap_limit: str | int = "1 GiB"
+    """Decoded state that one Python worker may hold."""
+    log_level: str = "WARN"
+    spark: Mapping[str, Any] = field(default_factory=dict)
+    """Extra Spark configuration; wins over ours."""
+
+    @property
+    def heap_limit_bytes(self) -> int:
+        return parse_size(self.heap_limit, "heap_limit")
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise SettingsError(
+            "INVALID_CHECKPOINT_CONFIG",
+            f"checkpoint {name} is {shorten(value)}.",
+            fix=f"use one of {', '.join(map(repr, allowed))}.",
+        )

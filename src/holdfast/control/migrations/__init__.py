@@ -1,0 +1,1 @@
+"""Alembic migrations of the registry; shipped with the package, run by `Registry`."""

@@ -1,0 +1,101 @@
+"""The registry's tables.
+
+SQLAlchemy Core, not its ORM: the rows are plain records, and importing the ORM would
+add half a second to every `holdfast` command.
+
+A change here needs a migration in `migrations/versions`; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    TypeDecorator,
+    UniqueConstraint,
+)
+
+SCHEMA_HEAD = "0001"
+"""The newest migration. Kept here so that a start-up need not import Alembic to know it."""
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment in UTC on every database; SQLite itself would drop the zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone; use datetime.now(UTC)")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        moment: datetime = value
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+metadata = MetaData(
+    # Names that do not depend on the database, so that later migrations can refer to them.
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+    }
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("name", String(64), nullable=False, unique=True),
+    Column("state", String(16), nullable=False),
+    Column("spec", JSON, nullable=False),
+    Column("created", UtcDateTime, nullable=False),
+    Column("updated", UtcDateTime, nullable=False),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("host", String(255), nullable=False),
+    Column("started", UtcDateTime, nullable=False),
+    Column("ended", UtcDateTime),
+    Column("info", JSON, nullable=False),
+    Column("error", JSON(none_as_null=True)),
+    UniqueConstraint("job_id", "number"),
+)
+
+epochs = Table(
+    "epochs",
+    metadata,
+    Column(
+        "job_id", ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True, nullable=False
+    ),
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("status", String(16), nullable=False),
+    # The whole record as JSON: a new figure in it needs no migration.
+    Column("record", JSON, nullable=False),
+)

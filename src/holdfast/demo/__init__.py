@@ -1,0 +1,1 @@
+"""The Wikipedia demo: synthetic edits, and the story that is told with them."""

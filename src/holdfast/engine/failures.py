@@ -1,0 +1,133 @@
+"""From Spark's exceptions to errors that name the thing, the cause and the fix."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.engine.readers import bad_record_error
+from holdfast.engine.transport import carried_error
+from holdfast.errors import (
+    CorruptionError,
+    DataError,
+    EnvironmentProblem,
+    HoldfastError,
+    JobDefinitionError,
+    NotFoundError,
+    RunFailedError,
+)
+from holdfast.sources.base import Source
+
+_CAUSE = re.compile(r"(?:Caused by: |^)([\w.$]+(?:Exception|Error)): ([^\n]*)", re.MULTILINE)
+
+
+def explain(error: BaseException, sources: dict[str, Source]) -> HoldfastError:
+    """The holdfast error behind whatever ended a query."""
+    if isinstance(error, HoldfastError):
+        return error
+    text = _full_text(error)
+    return (
+        carried_error(text)
+        or bad_record_error(text, sources)
+        or _known(text)
+        or _unknown(error, text)
+    )
+
+
+def _full_text(error: BaseException) -> str:
+    parts: list[str] = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        parts.append(str(current))
+        java = getattr(current, "_origin", None) or getattr(current, "java_exception", None)
+        if java is not None:
+            parts.append(_java_text(java))
+        current = current.__cause__ or current.__context__
+    return "\n".join(parts)
+
+
+def _java_text(java: object) -> str:
+    """The messages along a Java exception's causes; Spark wraps deeply."""
+    parts = []
+    for _ in range(20):
+        if java is None:
+            break
+        parts.append(f"Caused by: {java.toString()}")  # type: ignore[attr-defined]
+        java = java.getCause()  # type: ignore[attr-defined]
+    return "\n".join(parts)
+
+
+def _known(text: str) -> HoldfastError | None:
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        where = re.search(r"(/[^\s:'\"]+)[^\n]*No space left on device", text)
+        return EnvironmentProblem(
+            "DISK_FULL",
+            "the disk is full" + (f" ({where[1]})" if where else "") + "; the epoch was not "
+            "committed and nothing of it is visible.",
+            fix="free space and run the job again; it goes on from the last committed epoch.",
+        )
+    damaged = re.search(r"(\S+\.parquet)\S* is not a Parquet file", text) or re.search(
+        r"FAILED_READ_FILE[^\n]*?file[^\n]*?(file:\S+)", text
+    )
+    if damaged:
+        return DataError(
+            "INPUT_FILE_UNREADABLE",
+            f"the input file {damaged[1].rstrip('.,')} cannot be read: it is damaged or not in "
+            "the declared format.",
+            fix="replace or remove the file; then run the job again.",
+            file=damaged[1],
+        )
+    if "FileNotFoundException" in text and "/state/" not in text:
+        missing = re.search(r"File (\S+) does not exist", text)
+        return NotFoundError(
+            "INPUT_FILE_GONE",
+            f"an input file vanished while it was needed: {missing[1] if missing else 'see log'}.",
+            fix="restore it: a source must keep its files until the epoch is committed.",
+        )
+    if "CANNOT_LOAD_STATE_STORE" in text or "CHECKPOINT_FILE_CHECKSUM" in text:
+        return CorruptionError(
+            "CHECKPOINT_DAMAGED",
+            f"the checkpoint's state cannot be loaded: {_root_cause(text)}.",
+            fix="restore the checkpoint directory from a backup.",
+        )
+    if "Python worker exited unexpectedly" in text or "Python worker failed to connect" in text:
+        return EnvironmentProblem(
+            "PYTHON_WORKER_DIED",
+            f"a Python worker died: {_root_cause(text)}.",
+            fix="see the attempt's log; often it is memory (lower heap_limit or the "
+            "parallelism), or user code that ended the process.",
+        )
+    if "OutOfMemoryError" in text:
+        return EnvironmentProblem(
+            "OUT_OF_MEMORY",
+            "the JVM ran out of memory.",
+            fix="raise driver_memory in the settings, or make epochs smaller "
+            "(max_files_per_epoch).",
+        )
+    if "PicklingError" in text or "Could not serialize object" in text:
+        return JobDefinitionError(
+            "PROCESS_NOT_SHIPPABLE",
+            f"the process cannot be sent to the workers: {_root_cause(text)}.",
+            fix="keep connections, locks and open files out of __init__; make them in open().",
+        )
+    return None
+
+
+def _unknown(error: BaseException, text: str) -> RunFailedError:
+    return RunFailedError(
+        "QUERY_FAILED",
+        f"the query ended with {type(error).__name__}: {_root_cause(text)}.",
+        fix="the attempt's log has the full trace; the job's state is as of the last "
+        "committed epoch, and running it again goes on from there.",
+        detail=text[:20_000],
+    )
+
+
+def _root_cause(text: str) -> str:
+    causes = _CAUSE.findall(text)
+    if causes:
+        name, message = causes[-1]
+        return f"{name.rsplit('.', 1)[-1]}: {message.strip()[:500]}"
+    lines = text.strip().splitlines()
+    return lines[0][:500] if lines else "no message"

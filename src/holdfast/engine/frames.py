@@ -1,0 +1,111 @@
+"""DataFrames with side outputs, and what can be read off their plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from holdfast.errors import JobDefinitionError
+from holdfast.job.graph import user_line
+
+_ROOT_MARK = "__holdfast_root_"
+
+_STATEFUL_NODES = {
+    "Aggregate",
+    "Distinct",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "FlatMapGroupsInPandasWithState",
+    "FlatMapGroupsWithState",
+    "TransformWithState",
+    "TransformWithStateInPySpark",
+    "GlobalLimit",
+}
+
+
+class StreamFrame(ClassicDataFrame):
+    """A plain DataFrame that also knows its side outputs.
+
+    Whatever is made from it by DataFrame methods is a plain DataFrame again.
+    """
+
+    # DataFrame.__new__ picks a class by its arguments; ours are always the classic ones.
+    def __new__(cls, *_: Any, **__: Any) -> StreamFrame:
+        return object.__new__(cls)
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        *,
+        root: str,
+        tag: str = "",
+        sides: Mapping[str, Callable[[], StreamFrame]] | None = None,
+    ) -> None:
+        super().__init__(frame._jdf, frame.sparkSession)
+        # DataFrame.__getattr__ looks names up as columns: keep ours in the dict.
+        self.__dict__["hf_root"], self.__dict__["hf_tag"] = root, tag
+        self.__dict__["hf_sides"] = dict(sides or {})
+
+    def side(self, name: str) -> StreamFrame:
+        """A side output."""
+        sides: dict[str, Callable[[], StreamFrame]] = self.__dict__["hf_sides"]
+        if name not in sides:
+            raise JobDefinitionError(
+                "SIDE_OUTPUT_NOT_FOUND",
+                f"{self.__dict__['hf_root']!r} has no side output {name!r} ({user_line()}).",
+                fix=f"it has: {', '.join(sides) or 'none'}. A process declares them as "
+                '`sides = {"late": "user string, …"}`, a source with on_bad_record="side".',
+            )
+        return sides[name]()
+
+
+def mark_root(frame: DataFrame, root: str) -> DataFrame:
+    """Name a frame in its plan, so that frames made from it can be traced back to it."""
+    return frame.alias(_ROOT_MARK + root)
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What a frame is made from, as far down as the nearest roots."""
+
+    roots: frozenset[str]
+    stateful: tuple[str, ...]
+    """Stateful operators above the roots, as Spark describes them."""
+    stateful_kinds: tuple[str, ...]
+
+
+def lineage(frame: DataFrame, *, within: str | None = None) -> Lineage:
+    """Walk a frame's analysed plan down to the marked roots."""
+    roots: set[str] = set()
+    stateful: list[tuple[str, str]] = []
+    stack = [frame._jdf.queryExecution().analyzed()]
+    while stack:
+        node = stack.pop()
+        kind = node.getClass().getSimpleName()
+        if kind == "SubqueryAlias":
+            alias = node.alias()
+            if alias.startswith(_ROOT_MARK) and alias != _ROOT_MARK + str(within):
+                roots.add(alias.removeprefix(_ROOT_MARK))
+                continue
+        if _is_stateful(node, kind):
+            stateful.append((kind, node.simpleString(80).strip()))
+        children = node.children()
+        stack.extend(children.apply(i) for i in range(children.size()))
+    return Lineage(
+        frozenset(roots),
+        tuple(text for _, text in stateful),
+        tuple(kind for kind, _ in stateful),
+    )
+
+
+def _is_stateful(node: Any, kind: str) -> bool:
+    if kind in _STATEFUL_NODES:
+        return bool(node.isStreaming())
+    if kind == "Join":
+        children = node.children()
+        return all(children.apply(i).isStreaming() for i in range(children.size()))
+    return False

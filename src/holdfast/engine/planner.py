@@ -1,0 +1,605 @@
+"""From a Flow to one Spark query.
+
+A job becomes one streaming query, the *trunk*: from the sources to the last stateful steps.
+What comes after the trunk (stateless branches, side outputs, sinks) runs on each epoch's
+rows inside foreachBatch.
+
+The pipeline function is run by a :class:`TrunkPlanner` to build the trunk, and again for
+each epoch by an :class:`EpochPlanner`, which hands out the epoch's rows where the steps are,
+so that everything behind them is rebuilt by the user's own code on a plain batch frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from holdfast.engine.frames import Lineage, StreamFrame, lineage, mark_root
+from holdfast.engine.readers import BAD_DDL, Reader
+from holdfast.engine.worker import WIRE_DDL, KeyGroupProcessor, packer, repacker, unpacker
+from holdfast.errors import JobDefinitionError
+from holdfast.job.flow import Flow
+from holdfast.job.graph import JobGraph, OperatorSignature
+from holdfast.job.job import Job
+from holdfast.sinks.base import Sink
+from holdfast.sources.base import BAD_SIDE, Source
+from holdfast.state.process import MAIN, KeyedProcess, inspect_process
+from holdfast.state.runner import StepPlan
+from holdfast.state.schema import columns_ddl, parse_type, type_ddl
+
+_CUT = "__holdfast_cut"
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """What every process step of a run shares."""
+
+    job_id: str
+    run_id: str
+    key_groups: int
+    heap_limit: int
+    sizes: Any
+    """Accumulator that collects (uid, key group) -> (live keys, bytes)."""
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """Where a sink's rows come from in an epoch."""
+
+    uid: str
+    sink: Sink
+    root: str
+    """The root it reads directly, or "" if user code lies between."""
+    tag: str = ""
+    """For a process step: which of its outputs."""
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """A planned job: the streaming frame and how to take an epoch of it apart."""
+
+    frame: DataFrame
+    output_mode: str
+    rolling: bool
+    native: bool
+    cuts: tuple[str, ...]
+    """Roots whose rows are in the frame; a frame with one cut has just its rows."""
+    steps: Mapping[str, StepPlan]
+    schemas: Mapping[str, str]
+    """DDL of the rows of every root that is not a process step."""
+    sinks: tuple[SinkPlan, ...]
+    graph: JobGraph
+    named_sources: bool
+    carried: Mapping[str, str] = field(default_factory=dict)
+    """Process step to the cut whose blocks hold its output."""
+
+
+def plan_trunk(
+    job: Job, session: SparkSession, settings: StepSettings, job_directory: Path
+) -> Trunk:
+    """Plan a job. The pipeline may be run up to three times: what is read by whom is known
+    only at its end, and decides how sources are named and which outputs are passed on."""
+    survey = _run(job, session, settings, job_directory, named=True, passed_on=frozenset())
+    named = not survey.read_twice()
+    passed_on = survey.outputs_read()
+    final = survey
+    if not named or survey.needs_pass_through(passed_on):
+        final = _run(job, session, settings, job_directory, named=named, passed_on=passed_on)
+    return final.trunk(named)
+
+
+def _run(
+    job: Job,
+    session: SparkSession,
+    settings: StepSettings,
+    directory: Path,
+    *,
+    named: bool,
+    passed_on: frozenset[str],
+) -> TrunkPlanner:
+    graph = JobGraph()
+    planner = TrunkPlanner(
+        graph, session, settings, Reader(session, directory, named=named), passed_on
+    )
+    job.declared_pipeline(Flow(planner, graph))
+    if not graph.sinks:
+        raise JobDefinitionError(
+            "SINK_MISSING",
+            f"job {job.name!r} has no sink: it would compute and throw away.",
+            fix='end the pipeline with flow.sink("out", frame, hf.sinks.…).',
+        )
+    return planner
+
+
+@dataclass
+class _Step:
+    plan: StepPlan
+    blocks: DataFrame
+    upstream: frozenset[str]
+    direct: bool
+    """Whether it reads another step's blocks without user code in between."""
+
+
+@dataclass
+class _SinkRequest:
+    uid: str
+    sink: Sink
+    frame: DataFrame
+    lineage: Lineage
+
+
+class TrunkPlanner:
+    """The planner behind the Flow while a job is being planned."""
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        session: SparkSession,
+        settings: StepSettings,
+        reader: Reader,
+        passed_on: frozenset[str],
+    ) -> None:
+        self._graph, self._session, self._settings = graph, session, settings
+        self._reader, self._passed_on = reader, passed_on
+        self._steps: dict[str, _Step] = {}
+        self._natives: dict[str, tuple[DataFrame, Lineage, str]] = {}
+        self._side_reads: set[str] = set()
+        self._sinks: list[_SinkRequest] = []
+        self._rolling: set[bool] = set()
+
+    # What the Flow calls
+
+    def is_frame(self, value: object) -> bool:
+        return isinstance(value, DataFrame)
+
+    def columns(self, frame: DataFrame) -> list[str]:
+        return frame.columns
+
+    def read(self, uid: str, source: Source) -> StreamFrame:
+        rows, sides = self._reader.read(uid, source)
+
+        def side(name: str) -> StreamFrame:
+            self._side_reads.add(uid)
+            return StreamFrame(mark_root(sides[name], f"{uid}/{name}"), root=f"{uid}/{name}")
+
+        return StreamFrame(
+            mark_root(rows, uid),
+            root=uid,
+            sides={name: lambda name=name: side(name) for name in sides},
+        )
+
+    def process(
+        self, uid: str, frame: DataFrame, keys: tuple[str, ...], process: KeyedProcess
+    ) -> StreamFrame:
+        schema = arrow_schema(frame, f"input of step {uid!r}")
+        _check_key_types(uid, keys, schema)
+        spec = inspect_process(process)
+        plan = StepPlan(uid, process, spec, keys, schema, self._settings.key_groups)
+        traced = lineage(frame)
+        self._refuse_unnamed(traced, f"step {uid!r}")
+        self._refuse_after_aggregation(traced, uid)
+        feeding = self._steps.get(_root_of(frame))
+        if feeding is not None:
+            carried = sorted(self._passed_on & set(self._outputs_below(feeding)))
+            packed = feeding.blocks.mapInArrow(
+                repacker(f"{feeding.plan.uid}/{frame.hf_tag}", keys, schema,  # type: ignore[attr-defined]
+                         self._settings.key_groups, tuple(carried)),
+                WIRE_DDL,
+            )  # fmt: skip
+        else:
+            packed = frame.mapInArrow(packer(keys, schema, self._settings.key_groups), WIRE_DDL)
+        settings = self._settings
+        blocks = packed.groupBy("kg").transformWithState(
+            KeyGroupProcessor(
+                plan,
+                owner=f"{settings.job_id}/{uid}",
+                run_id=settings.run_id,
+                heap_limit=settings.heap_limit,
+                sizes=settings.sizes,
+            ),
+            WIRE_DDL,
+            "Append",
+            "None",
+        )
+        self._steps[uid] = _Step(plan, blocks, traced.roots, feeding is not None)
+        self._graph.steps[uid] = OperatorSignature(
+            "process",
+            {key: type_ddl(schema.field(key).type) for key in keys},
+            {state.name: f"{state.kind_name} {type_ddl(state.stored)}" for state in spec.states},
+            {state.name: state.renamed_from for state in spec.states if state.renamed_from},
+        )
+        return step_frame(plan, lambda tag: blocks_to_rows(blocks, plan, tag))
+
+    def aggregate(
+        self,
+        uid: str,
+        frame: DataFrame,
+        keys: tuple[str, ...],
+        columns: dict[str, Any],
+        rolling: bool,
+    ) -> StreamFrame:
+        self._rolling.add(rolling)
+        if len(self._rolling) == 2:
+            raise JobDefinitionError(
+                "NOT_SUPPORTED",
+                f"step {uid!r}: a job cannot have both .rolling and .aggregate; Spark plans all "
+                "aggregations of a query in the same way.",
+                fix="put them into two jobs, or write one of them as a KeyedProcess.",
+            )
+        result = _aggregated(frame, keys, columns)
+        kind = "rolling" if rolling else "aggregate"
+        detail = f"{kind}({', '.join(f'{name}={value}' for name, value in columns.items())})"
+        return self._native(uid, result, {key: _type_of(frame, key) for key in keys}, detail)
+
+    def name_stateful(self, uid: str, frame: DataFrame) -> StreamFrame:
+        self._rolling.add(False)
+        return self._native(uid, frame, {}, "")
+
+    def _native(
+        self, uid: str, frame: DataFrame, keys: Mapping[str, str], detail: str
+    ) -> StreamFrame:
+        traced = lineage(frame)
+        if len(traced.stateful) != 1:
+            found = "\n".join(f"  - {text}" for text in traced.stateful) or "  (none)"
+            raise JobDefinitionError(
+                "STATEFUL_STEP_UNCLEAR",
+                f"step {uid!r} must name exactly one of Spark's stateful operators; the plan "
+                f"has {len(traced.stateful)}:\n{found}",
+                fix='name each one where it is made: df = flow.stateful("first", '
+                'df.dropDuplicates(["id"])), then go on from df.',
+            )
+        self._refuse_after_aggregation(traced, uid)
+        if any(root in self._steps for root in traced.roots):
+            self._refuse_native_between(uid, traced)
+        root = mark_root(frame, uid)
+        self._natives[uid] = (root, traced, traced.stateful_kinds[0])
+        self._graph.steps[uid] = OperatorSignature(
+            "native", dict(keys), {}, {}, detail or traced.stateful[0]
+        )
+        return StreamFrame(root, root=uid)
+
+    def write(self, uid: str, frame: DataFrame, sink: Sink) -> None:
+        traced = lineage(frame)
+        self._refuse_unnamed(traced, f"sink {uid!r}")
+        if not frame.isStreaming:
+            raise JobDefinitionError(
+                "SINK_NOT_STREAMING",
+                f"sink {uid!r} gets a frame that does not come from a source of the flow.",
+                fix="write what flow.source or a step returned, or a frame made from it.",
+            )
+        self._sinks.append(_SinkRequest(uid, sink, frame, traced))
+
+    # Checks
+
+    def _refuse_unnamed(self, traced: Lineage, reader: str) -> None:
+        if traced.stateful:
+            raise JobDefinitionError(
+                "STATEFUL_STEP_UNNAMED",
+                f"{reader} reads a stateful operator without a uid: {traced.stateful[0]}.",
+                fix='name it: df = flow.stateful("totals", df.groupBy("user").sum("diff")). Its '
+                "state is kept under that name.",
+            )
+
+    def _refuse_after_aggregation(self, traced: Lineage, uid: str) -> None:
+        for root in traced.roots:
+            if root in self._natives and self._natives[root][2] == "Aggregate":
+                raise JobDefinitionError(
+                    "AGGREGATION_NOT_LAST",
+                    f"step {uid!r} comes after the native aggregation {root!r}. Without a "
+                    "watermark an aggregation sends changed totals again and again, which a "
+                    "later stateful step would count as new rows.",
+                    fix=f"make {root!r} the last stateful step, or write it as a KeyedProcess.",
+                )
+
+    def _refuse_native_between(self, uid: str, traced: Lineage) -> None:
+        for root in traced.roots:
+            if root in self._steps and self._passed_on & set(
+                self._outputs_below(self._steps[root])
+            ):
+                raise _read_by_two(root, uid)
+
+    # What was read by whom
+
+    def _all_roots(self) -> list[frozenset[str]]:
+        return (
+            [step.upstream for step in self._steps.values()]
+            + [traced.roots for _, traced, _ in self._natives.values()]
+            + [request.lineage.roots for request in self._sinks]
+        )
+
+    def read_twice(self) -> bool:
+        """Whether a source has several readers. Spark refuses a named source then."""
+        readers: dict[str, int] = {}
+        for roots in self._all_roots():
+            for root in roots:
+                source = root.removesuffix(f"/{BAD_SIDE}")
+                if source in self._graph.sources:
+                    readers[source] = readers.get(source, 0) + 1
+        for uid, source in self._graph.sources.items():
+            if getattr(source, "on_bad_record", "") == "side" and uid not in self._side_reads:
+                raise JobDefinitionError(
+                    "SIDE_OUTPUT_NOT_READ",
+                    f'source {uid!r} has on_bad_record="side", but nothing reads '
+                    f'.side("{BAD_SIDE}"): its bad records would be lost.',
+                    fix=f'write them: flow.sink("bad", frame.side("{BAD_SIDE}"), …), or choose '
+                    '"skip", which counts them.',
+                )
+        return any(count > 1 for count in readers.values())
+
+    def outputs_read(self) -> frozenset[str]:
+        """The outputs of process steps ("uid/tag") that sinks read."""
+        read: set[str] = set()
+        for request in self._sinks:
+            for root in request.lineage.roots:
+                uid, _, tag = root.partition("/")
+                if uid in self._steps:
+                    read.add(f"{uid}/{tag or MAIN}")
+        return frozenset(read)
+
+    def needs_pass_through(self, read: frozenset[str]) -> bool:
+        inner = {root.partition("/")[0] for step in self._steps.values() for root in step.upstream}
+        return any(output.partition("/")[0] in inner for output in read)
+
+    def _outputs_below(self, step: _Step) -> list[str]:
+        outputs = [f"{step.plan.uid}/{tag}" for tag in step.plan.spec.outputs]
+        if step.direct:
+            for root in step.upstream:
+                outputs += self._outputs_below(self._steps[root.partition("/")[0]])
+        return outputs
+
+    # The result
+
+    def trunk(self, named: bool) -> Trunk:
+        carried = self._carriers()
+        cuts: dict[str, DataFrame] = {}
+        sinks: list[SinkPlan] = []
+        for request in self._sinks:
+            sinks.append(self._place(request, carried, cuts))
+        for uid in self._leaf_steps():
+            cuts.setdefault(uid, self._steps[uid].blocks)
+        kinds = {kind for _, _, kind in self._natives.values()}
+        return Trunk(
+            frame=_united(cuts),
+            output_mode="update" if "Aggregate" in kinds else "append",
+            rolling=True in self._rolling,
+            native=bool(self._natives),
+            cuts=tuple(cuts),
+            steps={uid: step.plan for uid, step in self._steps.items()},
+            schemas={uid: frame.schema.simpleString() for uid, frame in cuts.items()},
+            sinks=tuple(sinks),
+            graph=self._graph,
+            named_sources=named,
+            carried=carried,
+        )
+
+    def _leaf_steps(self) -> list[str]:
+        inner = {root.partition("/")[0] for roots in self._all_roots() for root in roots}
+        return [uid for uid in self._steps if uid not in inner]
+
+    def _carriers(self) -> dict[str, str]:
+        """For each step, the last step of its chain: there its passed-on blocks come out."""
+        carriers = {uid: uid for uid in self._steps}
+        for uid, step in self._steps.items():
+            for root in step.upstream:
+                upper = root.partition("/")[0]
+                if upper in self._steps:
+                    if carriers[upper] != upper:
+                        raise _read_by_two(upper, uid)
+                    carriers[upper] = uid
+                    if not step.direct and self._wanted(upper):
+                        raise _read_by_two(upper, uid)
+        for uid in self._steps:
+            while carriers[carriers[uid]] != carriers[uid]:
+                carriers[uid] = carriers[carriers[uid]]
+        for uid, (_, traced, _) in self._natives.items():
+            for root in traced.roots:
+                upper = root.partition("/")[0]
+                if upper in self._steps and self._wanted(upper):
+                    raise _read_by_two(upper, uid)
+        return carriers
+
+    def _wanted(self, uid: str) -> bool:
+        return any(output.partition("/")[0] == uid for output in self.outputs_read())
+
+    def _place(
+        self, request: _SinkRequest, carried: Mapping[str, str], cuts: dict[str, DataFrame]
+    ) -> SinkPlan:
+        roots = request.lineage.roots
+        sources = {root for root in roots if root.partition("/")[0] in self._graph.sources}
+        if not sources:
+            for root in roots:
+                uid = root.partition("/")[0]
+                if uid in self._steps:
+                    cuts[carried[uid]] = self._steps[carried[uid]].blocks
+                else:
+                    cuts[uid] = self._natives[uid][0]
+            direct = _root_of(request.frame)
+            tag = request.frame.hf_tag if direct in self._steps else ""  # type: ignore[attr-defined]
+            return SinkPlan(request.uid, request.sink, direct, tag)
+        if sources != set(roots):
+            raise JobDefinitionError(
+                "SINK_MIXES_TRUNK",
+                f"sink {request.uid!r} puts rows of {sorted(roots - sources)} together with "
+                f"rows straight from {sorted(sources)}.",
+                fix="write them to two sinks, or send the source's rows through the step.",
+            )
+        # Stateless from source to sink: the sink's own frame is part of the trunk.
+        cuts[request.uid] = request.frame
+        return SinkPlan(request.uid, request.sink, request.uid)
+
+
+class EpochPlanner:
+    """The planner behind the Flow while an epoch's branches are rebuilt."""
+
+    def __init__(self, session: SparkSession, trunk: Trunk, frames: EpochFrames) -> None:
+        self._session, self._trunk, self._frames = session, trunk, frames
+        self.sinks: dict[str, DataFrame] = {}
+
+    def is_frame(self, value: object) -> bool:
+        return isinstance(value, DataFrame)
+
+    def columns(self, frame: DataFrame) -> list[str]:
+        return frame.columns
+
+    def read(self, uid: str, source: Source) -> StreamFrame:
+        # Rows straight from a source are never needed here: such sinks have cuts.
+        rows = self._empty(str(source.schema))  # type: ignore[attr-defined]
+        return StreamFrame(
+            rows,
+            root=uid,
+            sides={BAD_SIDE: lambda: StreamFrame(self._empty(BAD_DDL), root=f"{uid}/{BAD_SIDE}")},
+        )
+
+    def process(
+        self, uid: str, frame: DataFrame, keys: tuple[str, ...], process: KeyedProcess
+    ) -> StreamFrame:
+        plan = self._trunk.steps[uid]
+        return step_frame(plan, lambda tag: self._frames.step_rows(uid, tag))
+
+    def aggregate(
+        self,
+        uid: str,
+        frame: DataFrame,
+        keys: tuple[str, ...],
+        columns: dict[str, Any],
+        rolling: bool,
+    ) -> StreamFrame:
+        return StreamFrame(
+            self._rows(uid, lambda: _aggregated(frame, keys, columns)), root=uid
+        )
+
+    def name_stateful(self, uid: str, frame: DataFrame) -> StreamFrame:
+        return StreamFrame(self._rows(uid, lambda: frame), root=uid)
+
+    def write(self, uid: str, frame: DataFrame, sink: Sink) -> None:
+        self.sinks[uid] = frame
+
+    def _rows(self, uid: str, otherwise: Any) -> DataFrame:
+        return self._frames.rows(uid) if uid in self._trunk.cuts else otherwise()
+
+    def _empty(self, ddl: str) -> DataFrame:
+        return self._session.createDataFrame([], ddl)
+
+
+class EpochFrames:
+    """An epoch's frame, taken apart by cut."""
+
+    def __init__(self, trunk: Trunk, epoch: DataFrame) -> None:
+        self._trunk, self._epoch = trunk, epoch
+
+    def rows(self, cut: str) -> DataFrame:
+        """The rows of a cut: user rows, or the blocks of process steps."""
+        if len(self._trunk.cuts) == 1:
+            return self._epoch
+        at = self._trunk.cuts.index(cut)
+        return self._epoch.where(f.col(_CUT) == at).select(f"c{at}.*")
+
+    def step_blocks(self, uid: str) -> DataFrame:
+        return self.rows(self._trunk.carried[uid])
+
+    def step_rows(self, uid: str, tag: str) -> DataFrame:
+        return blocks_to_rows(self.step_blocks(uid), self._trunk.steps[uid], tag)
+
+
+def replay(job: Job, session: SparkSession, trunk: Trunk, frames: EpochFrames) -> EpochPlanner:
+    """Run the user's pipeline on an epoch's rows."""
+    planner = EpochPlanner(session, trunk, frames)
+    job.declared_pipeline(Flow(planner, JobGraph()))
+    return planner
+
+
+def step_frame(plan: StepPlan, rows_of: Any) -> StreamFrame:
+    """The output of a process step as the user sees it."""
+
+    def output(tag: str) -> StreamFrame:
+        root = plan.uid if tag == MAIN else f"{plan.uid}/{tag}"
+        return StreamFrame(mark_root(rows_of(tag), root), root=plan.uid, tag=tag)
+
+    main = output(MAIN)
+    main.__dict__["hf_sides"] = {
+        tag: lambda tag=tag: output(tag) for tag in plan.spec.outputs if tag != MAIN
+    }
+    return main
+
+
+def blocks_to_rows(blocks: DataFrame, plan: StepPlan, tag: str) -> DataFrame:
+    schema = plan.spec.outputs[tag]
+    return blocks.mapInArrow(unpacker(f"{plan.uid}/{tag}", schema), columns_ddl(schema))
+
+
+def arrow_schema(frame: DataFrame, what: str) -> Any:
+    """The Arrow form of a frame's columns, by the one mapping that the core uses."""
+    import pyarrow as pa
+
+    names = frame.columns
+    for name in names:
+        if names.count(name) > 1:
+            raise JobDefinitionError(
+                "AMBIGUOUS_COLUMN",
+                f"the {what} has two columns named {name!r}.",
+                fix="rename or drop one of them before key_by.",
+            )
+    return pa.schema(
+        [
+            (field.name, parse_type(field.dataType, f"column {field.name!r} in the {what}"))
+            for field in frame.schema.fields
+        ]
+    )
+
+
+def _type_of(frame: DataFrame, column: str) -> str:
+    return frame.schema[column].dataType.simpleString()
+
+
+def _check_key_types(uid: str, keys: tuple[str, ...], schema: Any) -> None:
+    for key in keys:
+        if "map<" in str(schema.field(key).type):
+            raise JobDefinitionError(
+                "INVALID_KEY_TYPE",
+                f"step {uid!r} is keyed by {key!r}, which is or holds a map.",
+                fix="key by columns without maps; Spark cannot group by them either.",
+            )
+
+
+def _aggregated(frame: DataFrame, keys: tuple[str, ...], columns: dict[str, Any]) -> DataFrame:
+    computed = [
+        (getattr(f, value)(name) if isinstance(value, str) else value).alias(name)
+        for name, value in columns.items()
+    ]
+    return frame.groupBy(*keys).agg(*computed)
+
+
+def _root_of(frame: DataFrame) -> str:
+    return str(frame.__dict__["hf_root"]) if isinstance(frame, StreamFrame) else ""
+
+
+def _united(cuts: Mapping[str, DataFrame]) -> DataFrame:
+    """All cuts as one frame: the cut's number, and its row in a column of its own."""
+    if len(cuts) == 1:
+        return next(iter(cuts.values()))
+    tagged = [
+        frame.select(
+            f.lit(at).alias(_CUT), f.struct(*[f"`{name}`" for name in frame.columns]).alias(f"c{at}")
+        )
+        for at, frame in enumerate(cuts.values())
+    ]
+    united = tagged[0]
+    for frame in tagged[1:]:
+        united = united.unionByName(frame, allowMissingColumns=True)
+    return united
+
+
+def _read_by_two(root: str, reader: str) -> JobDefinitionError:
+    return JobDefinitionError(
+        "STEP_READ_BY_TWO",
+        f"the output of step {root!r} is read by step {reader!r} and by something else. In one "
+        "Spark plan it would be computed twice.",
+        fix=f"key what {root!r} returned directly (no DataFrame operation in between; do that "
+        f"work inside the process), and let only one step read it; sinks may read {root!r} too.",
+    )
+

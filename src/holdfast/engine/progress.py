@@ -1,0 +1,125 @@
+"""Spark's progress reports to epoch records, without holding up the query."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from holdfast.checkpoint.record import EpochRecord, EpochStatus
+from holdfast.engine.epochs import EpochOutcome
+
+logger = logging.getLogger(__name__)
+
+# Spark's names of phases, in the order in which they happen.
+_PHASES = {
+    "latestOffset": "offsets",
+    "getBatch": "offsets",
+    "walCommit": "wal",
+    "queryPlanning": "plan",
+    "addBatch": "execute",
+    "commitOffsets": "commit",
+}
+
+
+class ProgressListener(StreamingQueryListener):
+    """Turns every finished micro-batch into an :class:`EpochRecord`."""
+
+    def __init__(
+        self,
+        *,
+        attempt: int,
+        checkpoint: Path,
+        incremental: bool,
+        sources: tuple[str, ...],
+        outcomes: dict[int, EpochOutcome],
+        on_epoch: Callable[[EpochRecord], None],
+    ) -> None:
+        self._attempt, self._checkpoint, self._incremental = attempt, checkpoint, incremental
+        self._sources, self._outcomes, self._on_epoch = sources, outcomes, on_epoch
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Nothing to note: an attempt is registered before its query starts."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        try:
+            progress = json.loads(event.progress.json)
+            outcome = self._outcomes.pop(progress["batchId"], None)
+            if outcome is not None:  # a report without a batch: the query is idle
+                self._on_epoch(self._record(progress, outcome))
+        except Exception:
+            # A listener that raises is detached by Spark; losing one record is better.
+            logger.exception("epoch record lost")
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """An idle query has no epochs."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """The driver itself waits for the end."""
+
+    def _record(self, progress: Mapping[str, Any], outcome: EpochOutcome) -> EpochRecord:
+        durations = progress.get("durationMs", {})
+        phases: dict[str, float] = {}
+        for spark_name, name in _PHASES.items():
+            phases[name] = phases.get(name, 0.0) + durations.get(spark_name, 0) / 1000
+        started = parse_time(progress["timestamp"])
+        took = durations.get("triggerExecution", sum(durations.values()))
+        epoch = progress["batchId"]
+        return EpochRecord(
+            epoch=epoch,
+            attempt=self._attempt,
+            status=EpochStatus.COMMITTED,
+            started=started,
+            ended=started + timedelta(milliseconds=took),
+            phases={**phases, "sinks": round(outcome.sink_seconds, 3)},
+            input_rows=progress.get("numInputRows", 0),
+            output_rows=sum(sink.rows for sink in outcome.sinks.values()),
+            bytes_written=sum(sink.bytes for sink in outcome.sinks.values()),
+            checkpoint_bytes=state_bytes_written(self._checkpoint, epoch),
+            checkpoint_kind="incremental" if self._incremental else "full",
+            state=outcome.state,
+            sinks=outcome.sinks,
+            watermark=_watermark(progress),
+            offsets={
+                uid: source.get("endOffset")
+                for uid, source in zip(self._sources, progress.get("sources", []), strict=False)
+            },
+        )
+
+
+def parse_time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+
+
+def _watermark(progress: Mapping[str, Any]) -> datetime | None:
+    text = progress.get("eventTime", {}).get("watermark")
+    return parse_time(text) if text else None
+
+
+def state_bytes_written(checkpoint: Path, epoch: int) -> int:
+    """Bytes of state that an epoch added: batch N writes state version N + 1."""
+    total = 0
+    prefix = f"{epoch + 1}_"
+    for operator in _directories(checkpoint / "state"):
+        for partition in _directories(operator):
+            if not partition.name.isdigit():
+                continue
+            for path in partition.glob(f"{prefix}*"):
+                if path.suffix in (".changelog", ".zip"):
+                    total += path.stat().st_size
+    return total
+
+
+def _directories(path: Path) -> list[Path]:
+    return [entry for entry in path.iterdir() if entry.is_dir()] if path.is_dir() else []

@@ -1,0 +1,274 @@
+"""Source descriptors to streaming DataFrames."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from holdfast.errors import BadRecordError, JobDefinitionError, NotFoundError, shorten
+from holdfast.sources import Collection, FileLog, Files, Source
+from holdfast.sources.base import BAD_SIDE
+from holdfast.state.schema import columns_ddl, parse_columns
+from holdfast.state.values import coercion, encode, optional
+from holdfast.storage.files import write_atomic
+
+BAD_DDL = "raw string, reason string, file string"
+_CORRUPT = "__holdfast_corrupt"
+_BAD_MARK = "holdfast-bad-record"
+
+
+class Reader:
+    """Reads the sources of one job. `named` sources keep their position by uid."""
+
+    def __init__(self, session: SparkSession, job_directory: Path, *, named: bool) -> None:
+        self._session, self._directory, self._named = session, job_directory, named
+
+    def read(self, uid: str, source: Source) -> tuple[DataFrame, dict[str, DataFrame]]:
+        """The source's rows, and its side outputs."""
+        if isinstance(source, Collection):
+            path, fmt = self._materialise(uid, source), "parquet"
+            return self._stream(uid, fmt, 1).schema(str(source.schema)).load(path), {}
+        if isinstance(source, FileLog):
+            path = _existing(uid, source.path, create=True)
+            return self._parsed(
+                self._stream(uid, "json", source.max_segments_per_epoch),
+                path, str(source.schema), source.on_bad_record, uid, "json",
+            )  # fmt: skip
+        if isinstance(source, Files):
+            path = _existing(uid, source.path, create=False)
+            stream = self._stream(uid, source.format, source.max_files_per_epoch)
+            if source.format == "parquet":
+                return stream.schema(str(source.schema)).load(path), {}
+            if source.format == "csv":
+                stream = stream.option("header", str(source.header).lower())
+            return self._parsed(
+                stream, path, str(source.schema), source.on_bad_record, uid, source.format
+            )
+        raise JobDefinitionError(
+            "UNKNOWN_SOURCE",
+            f"source {uid!r} is a {type(source).__name__}, which this engine cannot read.",
+            fix="use a descriptor of hf.sources.",
+        )
+
+    def _stream(self, uid: str, fmt: str, per_epoch: int | None) -> Any:
+        stream = self._session.readStream.format(fmt)
+        if self._named:
+            stream = stream.name(spark_source_name(uid))
+        if per_epoch is not None:
+            stream = stream.option("maxFilesPerTrigger", per_epoch)
+        # Spark forgets, and never reads, files older than a week than the newest one.
+        return stream.option("maxFileAge", "36500d")
+
+    def _parsed(
+        self, stream: Any, path: str, schema: str, on_bad: str, uid: str, fmt: str
+    ) -> tuple[DataFrame, dict[str, DataFrame]]:
+        names = parse_columns(schema).names
+        rows = (
+            stream.schema(f"{schema}, {_CORRUPT} string")
+            .option("mode", "PERMISSIVE")
+            .option("columnNameOfCorruptRecord", _CORRUPT)
+            .load(path)
+        )
+        corrupt, file = f.col(_CORRUPT), f.col("_metadata.file_path")
+        columns = [f.col(f"`{name}`") for name in names]
+        if on_bad == "fail":
+            message = f.concat_ws(
+                "|", f.lit(_BAD_MARK), f.lit(uid), file, f.substring(corrupt, 1, 2000)
+            )
+            intact = f.coalesce(
+                f.when(corrupt.isNull(), f.lit(True)), f.raise_error(message).cast("boolean")
+            )
+            return rows.where(intact).select(*columns), {}
+        good = rows.where(corrupt.isNull()).select(*columns)
+        if on_bad == "skip":
+            counted = rows.observe(
+                f"{_BAD_MARK}:{uid}", f.count(corrupt).alias("bad"), f.count(f.lit(1)).alias("all")
+            )
+            return counted.where(corrupt.isNull()).select(*columns), {}
+        bad = (
+            rows.where(corrupt.isNotNull())
+            .select(corrupt.alias("raw"), file.alias("file"))
+            .mapInArrow(_reasons(schema, fmt), BAD_DDL)
+        )
+        return good, {BAD_SIDE: bad}
+
+    def _materialise(self, uid: str, source: Collection) -> str:
+        """Write a collection's rows where they can be read again after a crash."""
+        schema = parse_columns(str(source.schema))
+        rows = [_row_tuple(row, schema) for row in source.rows]
+        digest = hashlib.sha256(repr((str(source.schema), rows)).encode()).hexdigest()[:16]
+        target = self._directory / "collections" / uid / digest
+        step = source.rows_per_epoch or max(len(rows), 1)
+        target.mkdir(parents=True, exist_ok=True)
+        for number, start in enumerate(range(0, max(len(rows), 1), step)):
+            path = target / f"{number:06d}.parquet"
+            if not path.exists():
+                write_atomic(path, _parquet_bytes(rows[start : start + step], schema))
+                # Spark reads files in the order of their modification times.
+                os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
+        return str(target)
+
+
+def spark_source_name(uid: str) -> str:
+    """Spark allows letters, digits and underscores; a uid may have '.' and '-' too."""
+    return uid.replace("_", "_u").replace("-", "_h").replace(".", "_d")
+
+
+def uid_of_source(name: str) -> str:
+    """The inverse of :func:`spark_source_name`."""
+    for code, sign in (("_d", "."), ("_h", "-"), ("_u", "\0")):
+        name = name.replace(code, sign)
+    return name.replace("\0", "_")
+
+
+def _existing(uid: str, path: str | os.PathLike[str], *, create: bool) -> str:
+    target = Path(path).expanduser().absolute()
+    if create:
+        target.mkdir(parents=True, exist_ok=True)
+    if not target.is_dir():
+        raise NotFoundError(
+            "INPUT_NOT_FOUND",
+            f"source {uid!r}: there is no directory {target}.",
+            fix="create it, or correct the path of the source.",
+            source=uid,
+        )
+    if not os.access(target, os.R_OK | os.X_OK):
+        raise NotFoundError(
+            "INPUT_NOT_READABLE",
+            f"source {uid!r}: {target} cannot be read by this user.",
+            fix="grant read and search permission on the directory.",
+            source=uid,
+        )
+    return str(target)
+
+
+def _row_tuple(row: Any, schema: pa.Schema) -> tuple[Any, ...]:
+    values = tuple(row.get(name) for name in schema.names) if isinstance(row, dict) else row
+    try:
+        return tuple(
+            optional(coercion(field.type))(value)
+            for value, field in zip(values, schema, strict=True)
+        )
+    except (TypeError, ValueError) as error:
+        raise JobDefinitionError(
+            "ROW_DOES_NOT_FIT",
+            f"a row of a Collection is {shorten(row)}, which does not fit "
+            f"({columns_ddl(schema)}): {error}.",
+            fix="correct the row or the schema.",
+        ) from error
+
+
+def _parquet_bytes(rows: list[tuple[Any, ...]], schema: pa.Schema) -> bytes:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    table = pa.table(
+        [encode(values, field.type) for values, field in zip(columns, schema, strict=True)],
+        schema=schema,
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return bytes(sink.getvalue())
+
+
+def _reasons(schema: str, fmt: str) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """For mapInArrow: say why each bad record is bad."""
+
+    def explain(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            raw = batch.column("raw").to_pylist()
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "raw": pa.array(raw, pa.string()),
+                    "reason": pa.array([why_bad(text, schema, fmt) for text in raw], pa.string()),
+                    "file": batch.column("file").cast(pa.string()),
+                }
+            )
+
+    return explain
+
+
+def why_bad(raw: str, schema: str, fmt: str) -> str:
+    """Why a line does not parse, in words. Only ever asked for lines that do not."""
+    columns = parse_columns(schema)
+    if fmt == "csv":
+        found = len(next(csv.reader(io.StringIO(raw)), []))
+        if found != len(columns):
+            return f"{found} values for {len(columns)} columns"
+        return "a value does not have the type of its column"
+    try:
+        value = json.loads(raw)
+    except ValueError as error:
+        return f"not JSON: {error}"
+    if not isinstance(value, dict):
+        return f"a JSON {type(value).__name__}, not an object"
+    for field in columns:
+        found = value.get(field.name)
+        if found is not None and not _json_fits(found, field.type):
+            return f"column {field.name!r}: {shorten(found, 80)} is not a {field.type}"
+    return "a value does not have the type of its column"
+
+
+def _json_fits(value: Any, kind: pa.DataType) -> bool:
+    if pa.types.is_boolean(kind):
+        return isinstance(value, bool)
+    if pa.types.is_integer(kind):
+        return isinstance(value, int) and not isinstance(value, bool)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if pa.types.is_temporal(kind):
+        return isinstance(value, str)
+    if pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return isinstance(value, dict)
+    if pa.types.is_list(kind):
+        return isinstance(value, list)
+    return True
+
+
+def bad_record_error(text: str, graph_sources: dict[str, Source]) -> BadRecordError | None:
+    """The bad record inside the text of a Spark exception, with its file and line."""
+    start = text.find(f"{_BAD_MARK}|")
+    if start < 0:
+        return None
+    _, uid, url, rest = text[start:].split("|", 3)
+    raw = rest.split("\n", 1)[0].removesuffix(" SQLSTATE: P0001").rstrip()
+    path = Path(unquote(urlparse(url).path))
+    source = graph_sources.get(uid)
+    schema, fmt = str(getattr(source, "schema", "")), getattr(source, "format", "json")
+    number, line = _find_line(path, raw)
+    line = line if line is not None else raw
+    reason = why_bad(line, schema, fmt) if schema else "it does not parse"
+    place = f"{path}, line {number}" if number else str(path)
+    return BadRecordError(
+        "BAD_RECORD",
+        f"source {uid!r}: a record does not parse: {reason}.\n  at: {place}\n"
+        f"  record: {shorten(line)}",
+        fix='correct the file, or let such records pass with on_bad_record="skip" or "side".',
+        source=uid,
+        file=str(path),
+        line=number,
+        record=shorten(line),
+        reason=reason,
+    )
+
+
+def _find_line(path: Path, raw: str) -> tuple[int | None, str | None]:
+    """Spark does not know line numbers: look the text up, now that it matters."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.rstrip("\r\n").startswith(raw) and raw:
+                    return number, line.rstrip("\r\n")
+    except OSError:
+        pass
+    return None, None

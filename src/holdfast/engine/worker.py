@@ -1,0 +1,229 @@
+"""What runs in the Python workers: packing, the process step, unpacking.
+
+These functions are pickled by reference, so a worker imports this module; keep its imports
+light, they are paid for in every cold start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from holdfast.engine.transport import carry_errors
+from holdfast.errors import CorruptionError
+from holdfast.state.heap import HeapCache
+from holdfast.state.key_groups import KeyGroupIndex
+from holdfast.state.log import Head
+from holdfast.state.packing import from_wire, gather, pack, to_wire
+from holdfast.state.runner import StepPlan, StepRunner
+
+WIRE_SCHEMA = pa.schema([("kg", pa.int32()), ("tag", pa.string()), ("block", pa.binary())])
+WIRE_DDL = "kg int, tag string, block binary"
+HEAD_DDL = (
+    "format int, sequence bigint, base bigint, tags string, live_keys bigint, "
+    "log_rows bigint, log_bytes bigint"
+)
+INPUT_TAG = ""
+"""Blocks with this tag are a step's input; all others pass through it untouched."""
+_HEAD_FORMAT = 1
+
+_indexes: dict[int, KeyGroupIndex] = {}
+_caches: dict[int, HeapCache] = {}
+_runners: dict[str, tuple[str, StepRunner]] = {}
+
+ArrowBatches = Iterator[pa.RecordBatch]
+
+
+def packer(keys: tuple[str, ...], schema: pa.Schema, key_groups: int) -> Callable[..., Any]:
+    """For mapInArrow: rows to one block per key group."""
+
+    def pack_rows(batches: ArrowBatches) -> ArrowBatches:
+        index = _indexes.setdefault(key_groups, KeyGroupIndex(key_groups))
+        groups: list[int] = []
+        blocks: list[bytes] = []
+        size = 0
+        fitted = (_fit(batch, schema) for batch in batches)
+        for group, block in pack(fitted, keys, index):
+            data = to_wire(block)
+            groups.append(group)
+            blocks.append(data)
+            size += len(data)
+            if size > 32 * 1024**2:
+                yield _wire(groups, [INPUT_TAG] * len(groups), blocks)
+                groups, blocks, size = [], [], 0
+        if groups:
+            yield _wire(groups, [INPUT_TAG] * len(groups), blocks)
+
+    return pack_rows
+
+
+def repacker(
+    source: str,
+    keys: tuple[str, ...],
+    schema: pa.Schema,
+    key_groups: int,
+    passed_on: tuple[str, ...],
+) -> Callable[..., Any]:
+    """For mapInArrow: one step's output straight to the next step's input.
+
+    Blocks that sinks read are passed on as they are, so the step before need not be computed
+    a second time for them.
+    """
+    pack_rows = packer(keys, schema, key_groups)
+
+    def repack(batches: ArrowBatches) -> ArrowBatches:
+        kept: list[pa.RecordBatch] = []
+
+        def own() -> ArrowBatches:
+            for batch in batches:
+                tags = pa.compute.is_in(batch.column("tag"), pa.array(passed_on, pa.string()))
+                passed = batch.filter(tags)
+                if passed.num_rows:
+                    kept.append(passed)
+                yield from decoded_blocks(iter((batch,)), source, schema)
+
+        for packed in pack_rows(own()):
+            yield packed
+            yield from kept
+            kept.clear()
+        yield from kept
+
+    return repack
+
+
+def unpacker(tag: str, schema: pa.Schema) -> Callable[..., Any]:
+    """For mapInArrow: the blocks of one output back to rows."""
+
+    def unpack_rows(batches: ArrowBatches) -> ArrowBatches:
+        for table in gather(decoded_blocks(batches, tag, schema)):
+            yield from table.combine_chunks().to_batches()
+
+    return unpack_rows
+
+
+def decoded_blocks(batches: ArrowBatches, tag: str, schema: pa.Schema) -> ArrowBatches:
+    for batch in batches:
+        tags = batch.column("tag").to_pylist()
+        blocks = batch.column("block")
+        for at, found in enumerate(tags):
+            if found == tag:
+                yield from_wire(blocks[at].as_py(), schema)
+
+
+def _fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
+    return pa.RecordBatch.from_arrays(
+        [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(batch.columns, schema, strict=True)
+        ],
+        schema=schema,
+    )
+
+
+def _wire(groups: list[int], tags: list[str], blocks: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(groups, pa.int32()),
+            pa.array(tags, pa.string()),
+            pa.array(blocks, pa.binary()),
+        ],
+        schema=WIRE_SCHEMA,
+    )
+
+
+class SparkGroupStore:
+    """A key group's log and head in Spark's state store. Spark knows the current group."""
+
+    def __init__(self, head: Any, log: Any) -> None:
+        self._head, self._log = head, log
+
+    def read_head(self) -> Head | None:
+        row = self._head.get()
+        if row is None:
+            return None
+        version, sequence, base, tags, live_keys, log_rows, log_bytes = row
+        if version != _HEAD_FORMAT:
+            raise CorruptionError(
+                "STATE_FORMAT_UNKNOWN",
+                f"a key group's head has format {version}; this version reads {_HEAD_FORMAT}.",
+                fix="run the holdfast version that wrote the state, or a newer one.",
+            )
+        return Head(sequence, base, tuple(tags.split(",")), live_keys, log_rows, log_bytes)
+
+    def write_head(self, head: Head) -> None:
+        self._head.update(
+            (
+                _HEAD_FORMAT,
+                head.sequence,
+                head.base,
+                ",".join(head.tags),
+                head.live_keys,
+                head.log_rows,
+                head.log_bytes,
+            )
+        )
+
+    def read_block(self, sequence: int) -> bytes | None:
+        found = self._log.getValue((sequence,))
+        return None if found is None else bytes(found[0])
+
+    def write_block(self, sequence: int, block: bytes) -> None:
+        self._log.updateValue((sequence,), (block,))
+
+    def remove_block(self, sequence: int) -> None:
+        self._log.removeKey((sequence,))
+
+
+class KeyGroupProcessor(StatefulProcessor):
+    """Spark calls this once per key group and batch, with a few rows: the group's blocks."""
+
+    def __init__(
+        self, plan: StepPlan, *, owner: str, run_id: str, heap_limit: int, sizes: Any
+    ) -> None:
+        self._plan, self._owner, self._run_id = plan, owner, run_id
+        self._heap_limit, self._sizes = heap_limit, sizes
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        # Runs on the driver too, where Spark only asks which state there is.
+        self._store = SparkGroupStore(
+            handle.getValueState("head", HEAD_DDL),
+            handle.getMapState("log", "sequence bigint", "block binary"),
+        )
+
+    def handleInputRows(  # noqa: N802 - Spark's name
+        self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803
+    ) -> Iterator[Row]:
+        with carry_errors():
+            group = key[0]
+            blocks: list[pa.RecordBatch] = []
+            for row in rows:
+                if row.tag == INPUT_TAG:
+                    blocks.append(from_wire(row.block, self._plan.input_schema))
+                else:
+                    yield row
+            if not blocks:
+                return
+            result = self._runner().run(self._store, group, blocks)
+            self._sizes.add({(self._plan.uid, group): (result.live_keys, result.log_bytes)})
+            for tag, batch in result.outputs:
+                yield Row(kg=group, tag=f"{self._plan.uid}/{tag}", block=to_wire(batch))
+
+    def _runner(self) -> StepRunner:
+        """The step's runner of this worker; made once per worker and run of the job."""
+        known = _runners.pop(self._owner, None)
+        if known is None or known[0] != self._run_id:
+            cache = _caches.setdefault(self._heap_limit, HeapCache(self._heap_limit))
+            known = (self._run_id, StepRunner(self._plan, cache, self._owner))
+        _runners[self._owner] = known
+        return known[1]
+
+    def close(self) -> None:
+        for cache in _caches.values():
+            cache.end_of_task()

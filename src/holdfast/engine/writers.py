@@ -1,0 +1,216 @@
+"""Sink descriptors to writers that know the epoch commit protocol."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+from holdfast.checkpoint.record import SinkResult
+from holdfast.engine.transport import carry_errors
+from holdfast.engine.worker import decoded_blocks, unpacker
+from holdfast.errors import JobDefinitionError
+from holdfast.sinks import Console, Files, Memory, Sink
+from holdfast.state.packing import gather
+from holdfast.state.runner import StepPlan
+from holdfast.state.schema import columns_ddl
+from holdfast.storage.file_sink_log import FileSinkLog, StagedFile
+from holdfast.storage.files import storage_errors
+
+_MANIFEST_DDL = "name string, rows bigint, bytes bigint"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a sink gets in an epoch: rows, or still packed blocks of a process step."""
+
+    frame: DataFrame
+    step: StepPlan | None = None
+    tag: str = ""
+
+    @property
+    def block_tag(self) -> str:
+        assert self.step is not None
+        return f"{self.step.uid}/{self.tag}"
+
+    @property
+    def schema(self) -> pa.Schema:
+        assert self.step is not None
+        return self.step.spec.outputs[self.tag]
+
+    def unpacked(self) -> DataFrame:
+        if self.step is None:
+            return self.frame
+        return self.frame.mapInArrow(
+            unpacker(self.block_tag, self.schema), columns_ddl(self.schema)
+        )
+
+
+class SinkWriter(Protocol):
+    def open(self) -> None:
+        """Put right what an earlier run left behind."""
+
+    def has(self, epoch: int) -> bool:
+        """Whether the epoch is committed already."""
+
+    def write(self, epoch: int, rows: Rows) -> SinkResult:
+        """Write the epoch and commit it. Every partition of the frame is computed."""
+
+
+def writer_for(
+    uid: str, sink: Sink, *, job_id: str, job_name: str, timeline: str
+) -> SinkWriter:
+    if isinstance(sink, Files):
+        log = FileSinkLog(
+            Path(sink.path).expanduser().absolute(),
+            job_id=job_id,
+            job_name=job_name,
+            sink_uid=uid,
+            file_format="jsonl" if sink.format == "json" else "parquet",
+            timeline=timeline,
+        )
+        return FilesWriter(log, sink.format)
+    if isinstance(sink, Memory):
+        return MemoryWriter(sink)
+    if isinstance(sink, Console):
+        return ConsoleWriter(uid, sink)
+    raise JobDefinitionError(
+        "UNKNOWN_SINK",
+        f"sink {uid!r} is a {type(sink).__name__}, which this engine cannot write.",
+        fix="use a descriptor of hf.sinks.",
+    )
+
+
+class FilesWriter:
+    """Parquet and JSON files, by :class:`FileSinkLog`."""
+
+    def __init__(self, log: FileSinkLog, file_format: str) -> None:
+        self._log, self._format = log, file_format
+
+    def open(self) -> None:
+        self._log.open()
+
+    def has(self, epoch: int) -> bool:
+        return self._log.is_committed(epoch)
+
+    def write(self, epoch: int, rows: Rows) -> SinkResult:
+        staging = self._log.begin(epoch)
+        if rows.step is not None and self._format == "parquet":
+            files = self._write_blocks(rows, staging)
+        else:
+            files = self._write_rows(rows.unpacked(), staging)
+        record = self._log.commit(epoch, staging, files)
+        return SinkResult(
+            rows=record.rows,
+            bytes=record.bytes,
+            files=len(record.files),
+            skipped=record.already,
+        )
+
+    def _write_blocks(self, rows: Rows, staging: Path) -> list[StagedFile]:
+        """Decode and write in one Python hop; what comes back is the list of files."""
+        written = rows.frame.mapInArrow(
+            _parquet_writer(rows.block_tag, rows.schema, str(staging)), _MANIFEST_DDL
+        ).collect()
+        return [StagedFile(name=row.name, rows=row.rows, bytes=row.bytes) for row in written]
+
+    def _write_rows(self, frame: DataFrame, staging: Path) -> list[StagedFile]:
+        target = staging / "rows"
+        writer = (
+            frame.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+            .option("ignoreNullFields", "false")
+            .option("compression", "snappy" if self._format == "parquet" else "none")
+        )
+        getattr(writer, self._format)(str(target))
+        suffix = ".parquet" if self._format == "parquet" else ".json"
+        with storage_errors(target):
+            return [
+                StagedFile(
+                    name=f"rows/{path.name}",
+                    rows=_count_rows(path, self._format),
+                    bytes=path.stat().st_size,
+                )
+                for path in sorted(target.iterdir())
+                if path.name.startswith("part-") and path.name.endswith(suffix)
+            ]
+
+
+def _parquet_writer(tag: str, schema: pa.Schema, staging: str) -> Callable[..., Any]:
+    """For mapInArrow: the blocks of a partition into one file."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # A name of its own per task attempt: only files that a finished task reports count.
+        path = Path(staging) / f"{uuid.uuid4().hex}.parquet"
+        rows, writer = 0, None
+        with carry_errors(), storage_errors(path):
+            for table in gather(decoded_blocks(batches, tag, schema)):
+                if writer is None:
+                    writer = pq.ParquetWriter(path, schema)
+                writer.write_table(table)
+                rows += table.num_rows
+            if writer is None:
+                return
+            writer.close()
+            size = path.stat().st_size
+        yield pa.RecordBatch.from_pydict({"name": [path.name], "rows": [rows], "bytes": [size]})
+
+    return write
+
+
+def _count_rows(path: Path, file_format: str) -> int:
+    if file_format == "parquet":
+        return int(pq.read_metadata(path).num_rows)
+    with path.open("rb") as lines:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: lines.read(1 << 20), b""))
+
+
+class MemoryWriter:
+    """Rows in the driver, for tests."""
+
+    def __init__(self, sink: Memory) -> None:
+        self._sink = sink
+
+    def open(self) -> None:
+        """Nothing outlives the process."""
+
+    def has(self, epoch: int) -> bool:
+        return False
+
+    def write(self, epoch: int, rows: Rows) -> SinkResult:
+        found = [tuple(row) for row in rows.unpacked().collect()]
+        self._sink.store(epoch, found)
+        return SinkResult(rows=len(found), bytes=0)
+
+
+class ConsoleWriter:
+    """The first rows of every epoch, as a table."""
+
+    def __init__(self, uid: str, sink: Console) -> None:
+        self._uid, self._sink = uid, sink
+
+    def open(self) -> None:
+        """Nothing is kept."""
+
+    def has(self, epoch: int) -> bool:
+        return False
+
+    def write(self, epoch: int, rows: Rows) -> SinkResult:
+        from rich.console import Console as Terminal
+        from rich.table import Table
+        from rich.text import Text
+
+        frame = rows.unpacked()
+        found = frame.collect()
+        table = Table(title=f"{self._uid}, epoch {epoch}: {len(found)} rows")
+        for name in frame.columns:
+            table.add_column(Text(name))
+        for row in found[: self._sink.rows]:
+            table.add_row(*(Text(str(value)) for value in row))
+        Terminal().print(table)
+        return SinkResult(rows=len(found), bytes=0)

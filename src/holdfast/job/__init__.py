@@ -1,0 +1,1 @@
+"""Jobs and flows: what a user declares."""

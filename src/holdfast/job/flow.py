@@ -1,0 +1,169 @@
+"""The Flow: sources, keyed steps and sinks around plain PySpark DataFrames.
+
+This module only declares and checks. What a declaration becomes is up to the planner that
+the engine puts behind it, which keeps pyspark out of this layer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.errors import JobDefinitionError, shorten
+from holdfast.job.graph import JobGraph, user_line
+from holdfast.sinks.base import Sink
+from holdfast.sources.base import Source
+from holdfast.state.process import KeyedProcess, inspect_process
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    class Stream(DataFrame):
+        """A DataFrame that also knows its side outputs."""
+
+        def side(self, name: str) -> DataFrame: ...
+
+
+class Planner(Protocol):
+    """What the engine does with each declaration."""
+
+    def read(self, uid: str, source: Source) -> Any: ...
+
+    def is_frame(self, value: object) -> bool: ...
+
+    def columns(self, frame: Any) -> list[str]: ...
+
+    def process(
+        self, uid: str, frame: Any, keys: tuple[str, ...], process: KeyedProcess
+    ) -> Any: ...
+
+    def aggregate(
+        self, uid: str, frame: Any, keys: tuple[str, ...], columns: dict[str, Any], rolling: bool
+    ) -> Any:
+        """`columns` by output name: a Column, or the name of a reduction of that column."""
+
+    def name_stateful(self, uid: str, frame: Any) -> Any: ...
+
+    def write(self, uid: str, frame: Any, sink: Sink) -> None: ...
+
+
+class Flow:
+    """Handed to the pipeline function; every call names a part of the job."""
+
+    def __init__(self, planner: Planner, graph: JobGraph) -> None:
+        self._planner, self._graph = planner, graph
+
+    def source(self, uid: str, source: Source) -> Stream:
+        """Read a source. The result is a streaming DataFrame."""
+        self._graph.claim(uid, "source")
+        if not isinstance(source, Source):
+            raise _wrong_argument("source", uid, source, "a descriptor of hf.sources")
+        self._graph.sources[uid] = source
+        return self._planner.read(uid, source)  # type: ignore[no-any-return]
+
+    def key_by(self, frame: DataFrame, *keys: str) -> KeyedStream:
+        """Key a stream by one or more columns."""
+        self._check_frame(frame, "key_by")
+        columns = self._planner.columns(frame)
+        if not keys:
+            raise JobDefinitionError(
+                "KEY_MISSING",
+                f"key_by names no column ({user_line()}).",
+                fix=f"name at least one of {', '.join(columns)}.",
+            )
+        for key in keys:
+            if key not in columns:
+                raise JobDefinitionError(
+                    "KEY_NOT_FOUND",
+                    f"key_by names {shorten(key)}, which is not a column ({user_line()}).",
+                    fix=f"use columns of the frame: {', '.join(columns)}.",
+                )
+        return KeyedStream(self._planner, self._graph, frame, keys)
+
+    def stateful(self, uid: str, frame: DataFrame) -> Stream:
+        """Name one of Spark's own stateful operators (groupBy, dropDuplicates, a join …)."""
+        self._graph.claim(uid, "stateful step")
+        self._check_frame(frame, "stateful")
+        return self._planner.name_stateful(uid, frame)  # type: ignore[no-any-return]
+
+    def sink(self, uid: str, frame: DataFrame, sink: Sink) -> None:
+        """Write a frame. Every sink of a job sees the same epochs."""
+        self._graph.claim(uid, "sink")
+        self._check_frame(frame, f"sink {uid!r}")
+        if not isinstance(sink, Sink):
+            raise _wrong_argument("sink", uid, sink, "a descriptor of hf.sinks")
+        self._graph.sinks[uid] = sink
+        self._planner.write(uid, frame, sink)
+
+    def _check_frame(self, frame: object, what: str) -> None:
+        if not self._planner.is_frame(frame):
+            raise JobDefinitionError(
+                "NOT_A_FRAME",
+                f"{what} got {shorten(frame)}, which is not a DataFrame ({user_line()}).",
+                fix="pass what flow.source or a step returned, or a DataFrame made from it. "
+                "The uid comes first.",
+            )
+
+
+class KeyedStream:
+    """A stream keyed by columns; each method is a stateful step with a uid."""
+
+    def __init__(
+        self, planner: Planner, graph: JobGraph, frame: DataFrame, keys: tuple[str, ...]
+    ) -> None:
+        self._planner, self._graph, self._frame, self._keys = planner, graph, frame, keys
+
+    def process(self, uid: str, process: KeyedProcess) -> Stream:
+        """Run a Python function with state per key. See :class:`holdfast.KeyedProcess`."""
+        self._graph.claim(uid, "process step")
+        if isinstance(process, type) or not isinstance(process, KeyedProcess):
+            raise _wrong_argument("process step", uid, process, "a KeyedProcess instance")
+        inspect_process(process)
+        return self._planner.process(  # type: ignore[no-any-return]
+            uid, self._frame, self._keys, process
+        )
+
+    def aggregate(self, uid: str, **columns: Column) -> Stream:
+        """Spark's native aggregation; emits each changed key once per epoch.
+
+        >>> keyed.aggregate("totals", total=F.sum("diff"), edits=F.count("*"))
+        """
+        return self._native(uid, columns, rolling=False)
+
+    def rolling(self, uid: str, **columns: Column) -> Stream:
+        """Native aggregation that emits one row per input record, with the value so far."""
+        return self._native(uid, columns, rolling=True)
+
+    def reduce(self, uid: str, **functions: str) -> Stream:
+        """Native aggregation by function name: ``reduce("top", diff="max")``.
+
+        Emits the key and the reduced columns under their own names.
+        """
+        known = {"sum", "min", "max", "count", "avg", "first", "last", "bool_and", "bool_or"}
+        for column, name in functions.items():
+            if name not in known:
+                raise JobDefinitionError(
+                    "INVALID_OPTION",
+                    f"reduce {uid!r}: {column}={shorten(name)} is not a reduction.",
+                    fix=f"use one of {', '.join(sorted(known))}, or .aggregate with columns.",
+                )
+        return self._native(uid, dict(functions), rolling=False)
+
+    def _native(self, uid: str, columns: dict[str, Any], *, rolling: bool) -> Stream:
+        self._graph.claim(uid, "aggregation")
+        if not columns:
+            raise JobDefinitionError(
+                "INVALID_OPTION",
+                f"aggregation {uid!r} computes no column.",
+                fix='name one, such as total=F.sum("diff").',
+            )
+        return self._planner.aggregate(  # type: ignore[no-any-return]
+            uid, self._frame, self._keys, columns, rolling
+        )
+
+
+def _wrong_argument(what: str, uid: str, value: object, wanted: str) -> JobDefinitionError:
+    return JobDefinitionError(
+        "WRONG_ARGUMENT",
+        f"{what} {uid!r} got {shorten(value)} ({user_line()}).",
+        fix=f"pass {wanted}.",
+    )

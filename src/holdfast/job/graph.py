@@ -1,0 +1,76 @@
+"""The declared graph of a job: which uids there are, and where they were written."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.errors import JobDefinitionError, shorten
+from holdfast.sinks.base import Sink
+from holdfast.sources.base import Source
+from holdfast.types import NAME_PATTERN
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
+@dataclass(frozen=True)
+class OperatorSignature:
+    """What of a stateful step must agree with its stored state."""
+
+    kind: str
+    """"process" for key groups, "native" for Spark's own operators."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Key columns and their types, in order."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """State variables: kind and type."""
+    renames: Mapping[str, str] = field(default_factory=dict)
+    """New variable name to the name it was stored under."""
+    detail: str = ""
+
+
+@dataclass
+class JobGraph:
+    """Sources, stateful steps and sinks by uid, in the order of their declaration."""
+
+    sources: dict[str, Source] = field(default_factory=dict)
+    steps: dict[str, OperatorSignature] = field(default_factory=dict)
+    sinks: dict[str, Sink] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+
+    def claim(self, uid: object, what: str) -> str:
+        """Check a uid and note where the user wrote it."""
+        place = user_line()
+        if not isinstance(uid, str) or not NAME_PATTERN.match(uid):
+            raise JobDefinitionError(
+                "UID_MISSING" if not isinstance(uid, str) else "INVALID_UID",
+                f"the uid of a {what} is {shorten(uid)} ({place}).",
+                fix=f'give every {what} a name of its own as the first argument, such as "edits":'
+                " 1 to 64 letters, digits, '.', '_' or '-'. State, metrics and savepoints hang"
+                " on it.",
+                place=place,
+            )
+        if uid in self.places:
+            raise JobDefinitionError(
+                "DUPLICATE_UID",
+                f"the uid {uid!r} is used twice: at {self.places[uid]} and at {place}.",
+                fix=f"rename one of them. Is the same {what} meant twice? Then use the "
+                "returned frame twice instead.",
+                place=place,
+            )
+        self.places[uid] = place
+        return uid
+
+    def close_match(self, uid: str) -> str:
+        near = difflib.get_close_matches(uid, self.places, n=1)
+        return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def user_line() -> str:
+    """`file:line` of the innermost caller outside holdfast."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

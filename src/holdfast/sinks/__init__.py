@@ -1,0 +1,8 @@
+"""Where rows go: ``hf.sinks.Files``, ``.Console``, ``.Memory``."""
+
+from holdfast.sinks.base import Delivery, Sink
+from holdfast.sinks.console import Console
+from holdfast.sinks.files import Files
+from holdfast.sinks.memory import Memory, memory_rows
+
+__all__ = ["Console", "Delivery", "Files", "Memory", "Sink", "memory_rows"]

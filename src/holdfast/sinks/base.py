@@ -1,0 +1,25 @@
+"""What every sink declares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Delivery(StrEnum):
+    """What a sink does with an epoch that comes a second time."""
+
+    TRANSACTIONAL = "transactional by epoch"
+    OBSERVER = "shows rows, keeps none"
+    """For people and tests: not part of the end-to-end guarantee."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink:
+    """Base of the sink descriptors. A descriptor says where to; the engine writes."""
+
+    delivery: ClassVar[Delivery]
+
+    def describe(self) -> str:
+        return type(self).__name__

@@ -1,0 +1,258 @@
+"""What user code holds as ``self.total``: the state of the current key.
+
+A handle looks the current key up in its key group's table on every access, so switching to
+the next record costs one attribute assignment and nothing per variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from holdfast.state.blocks import Table
+from holdfast.state.heap import KeyGroup
+from holdfast.state.values import Convert
+
+
+class Cursor:
+    """The key that is being processed. The base class of the user's ``ctx``."""
+
+    __slots__ = ("key",)
+
+    def __init__(self) -> None:
+        self.key: Any = None
+
+
+class Handle:
+    """Base of all handles."""
+
+    __slots__ = ("_changed", "_cursor", "_group", "_table")
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+
+    def attach(self, group: KeyGroup, table: Table) -> None:
+        self._group, self._table, self._changed = group, table, group.changed
+
+    def _touch(self) -> Any:
+        """Note that the current key is about to change; returns the key."""
+        key = self._cursor.key
+        if key not in self._changed:
+            self._changed[key] = self._group.has(key)
+        return key
+
+    def clear(self) -> None:
+        """Remove this variable of the current key."""
+        if self._cursor.key in self._table:
+            del self._table[self._touch()]
+
+    @property
+    def exists(self) -> bool:
+        """Whether the current key has a value."""
+        return self._cursor.key in self._table
+
+
+class ValueHandle(Handle):
+    """One value per key."""
+
+    __slots__ = ("_coerce", "_default", "_exact", "_mutable")
+
+    def __init__(
+        self,
+        cursor: Cursor,
+        *,
+        default: Any,
+        exact: type | None,
+        coerce: Convert,
+        mutable: bool,
+    ) -> None:
+        super().__init__(cursor)
+        self._default, self._exact, self._coerce = default, exact, coerce
+        self._mutable = mutable
+
+    @property
+    def value(self) -> Any:
+        """The value, or the declared default. Assigning None clears it."""
+        value = self._table.get(self._cursor.key)
+        if value is None:
+            value = self._default
+        if self._mutable and value is not None:
+            # A copy: changing it in place would change the state behind the log's back.
+            return self._coerce(value)
+        return value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        if type(value) is not self._exact:
+            if value is None:
+                self.clear()
+                return
+            value = self._coerce(value)
+        key = self._cursor.key
+        if key not in self._changed:
+            self._changed[key] = self._group.has(key)
+        self._table[key] = value
+
+    def get_many(self, keys: Iterable[Any]) -> list[Any]:
+        """Values of many keys of this key group at once, for ``process_batch``."""
+        get, default = self._table.get, self._default
+        if default is None:
+            return [get(key) for key in keys]
+        return [default if (value := get(key)) is None else value for key in keys]
+
+    def put_many(self, keys: Iterable[Any], values: Iterable[Any]) -> None:
+        """Set many keys of this key group at once, for ``process_batch``."""
+        changed, table, exact, has = self._changed, self._table, self._exact, self._group.has
+        for key, given in zip(keys, values, strict=True):
+            if key not in changed:
+                changed[key] = has(key)
+            table[key] = given if type(given) is exact else self._coerce(given)
+
+
+class ListHandle(Handle):
+    """A list per key."""
+
+    __slots__ = ("_coerce",)
+
+    def __init__(self, cursor: Cursor, *, coerce: Convert) -> None:
+        super().__init__(cursor)
+        self._coerce = coerce
+
+    def _items(self) -> list[Any]:
+        return self._table.get(self._cursor.key, [])
+
+    def add(self, item: Any) -> None:
+        self.extend((item,))
+
+    def extend(self, items: Iterable[Any]) -> None:
+        exact = [self._coerce(item) for item in items]
+        if exact:
+            self._table.setdefault(self._touch(), []).extend(exact)
+
+    def get(self) -> list[Any]:
+        return [self._coerce(item) for item in self._items()]
+
+    def update(self, items: Iterable[Any]) -> None:
+        """Replace the whole list; an empty one clears it."""
+        exact = [self._coerce(item) for item in items]
+        if exact:
+            self._table[self._touch()] = exact
+        else:
+            self.clear()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
+
+    def __len__(self) -> int:
+        return len(self._items())
+
+
+class MapHandle(Handle):
+    """A map per key."""
+
+    __slots__ = ("_coerce", "_coerce_key")
+
+    def __init__(self, cursor: Cursor, *, coerce_key: Convert, coerce: Convert) -> None:
+        super().__init__(cursor)
+        self._coerce_key, self._coerce = coerce_key, coerce
+
+    def _entries(self) -> dict[Any, Any]:
+        return self._table.get(self._cursor.key, {})
+
+    def __getitem__(self, entry: Any) -> Any:
+        return self._coerce(self._entries()[entry])
+
+    def get(self, entry: Any, default: Any = None) -> Any:
+        found = self._entries().get(entry)
+        return default if found is None else self._coerce(found)
+
+    def __setitem__(self, entry: Any, value: Any) -> None:
+        entry, value = self._coerce_key(entry), self._coerce(value)
+        self._table.setdefault(self._touch(), {})[entry] = value
+
+    def update(self, entries: dict[Any, Any]) -> None:
+        for entry, value in entries.items():
+            self[entry] = value
+
+    def __delitem__(self, entry: Any) -> None:
+        entries = self._entries()
+        if entry not in entries:
+            raise KeyError(entry)
+        self._touch()
+        del entries[entry]
+        if not entries:
+            self.clear()
+
+    def pop(self, entry: Any, default: Any = None) -> Any:
+        value = self.get(entry, default)
+        if entry in self._entries():
+            del self[entry]
+        return value
+
+    def __contains__(self, entry: Any) -> bool:
+        return entry in self._entries()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._entries()))
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+    def keys(self) -> list[Any]:
+        return list(self._entries())
+
+    def values(self) -> list[Any]:
+        return [self._coerce(value) for value in self._entries().values()]
+
+    def items(self) -> list[tuple[Any, Any]]:
+        return [(entry, self._coerce(value)) for entry, value in self._entries().items()]
+
+
+class ReducingHandle(ValueHandle):
+    """One value per key, folded with a function."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(self, cursor: Cursor, *, reduce: Callable[[Any, Any], Any], **how: Any) -> None:
+        super().__init__(cursor, default=None, **how)
+        self._reduce = reduce
+
+    def add(self, item: Any) -> None:
+        current = self.value
+        self.value = item if current is None else self._reduce(current, item)
+
+
+class AggregatingHandle(ValueHandle):
+    """An accumulator per key; what is read is its result."""
+
+    __slots__ = ("_add", "_create", "_result")
+
+    def __init__(
+        self,
+        cursor: Cursor,
+        *,
+        create: Callable[[], Any],
+        add: Callable[[Any, Any], Any],
+        result: Callable[[Any], Any],
+        **how: Any,
+    ) -> None:
+        super().__init__(cursor, default=None, **how)
+        self._create, self._add, self._result = create, add, result
+
+    def add(self, item: Any) -> None:
+        current = ValueHandle.value.__get__(self)
+        self.accumulator = self._add(self._create() if current is None else current, item)
+
+    @property
+    def accumulator(self) -> Any:
+        return ValueHandle.value.__get__(self)
+
+    @accumulator.setter
+    def accumulator(self, value: Any) -> None:
+        ValueHandle.value.__set__(self, value)
+
+    @property
+    def value(self) -> Any:
+        """The result so far; None for a key that has seen nothing."""
+        current = ValueHandle.value.__get__(self)
+        return None if current is None else self._result(current)

@@ -1,0 +1,92 @@
+"""Which key group a key belongs to: one definition, for workers, test kit and savepoints.
+
+The hash is CRC-32 over a canonical, self-delimiting encoding of the key. It depends on
+nothing but the key's value: not on the machine, the Python hash seed or the Spark version.
+Changing it would orphan all stored state, so a golden test pins it.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from zlib import crc32
+
+from holdfast.errors import JobDefinitionError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_NTZ = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp_ntz has no zone
+_MICROSECOND = timedelta(microseconds=1)
+_CACHE_LIMIT = 1_000_000
+
+MIN_KEY_GROUPS = 64
+MAX_KEY_GROUPS = 32_768
+
+
+def default_key_groups(parallelism: int) -> int:
+    """The power of two at or above 8 × parallelism, at least 64."""
+    return max(MIN_KEY_GROUPS, 1 << (8 * parallelism - 1).bit_length())
+
+
+def check_key_groups(count: int) -> int:
+    if isinstance(count, int) and 1 <= count <= MAX_KEY_GROUPS:
+        return count
+    raise JobDefinitionError(
+        "INVALID_KEY_GROUPS",
+        f"key_groups is {count!r}; it must be a whole number from 1 to {MAX_KEY_GROUPS}.",
+        fix="leave it out (64 or more, by parallelism), or give the largest parallelism "
+        "this job will ever need.",
+    )
+
+
+def canonical_bytes(key: Any) -> bytes:  # noqa: PLR0911 - one line per type
+    """A tag and the value, so that values of different types or lengths never run together."""
+    if key is None:
+        return b"n"
+    if isinstance(key, str):
+        text = key.encode("utf-8", "surrogatepass")
+        return b"s" + struct.pack(">I", len(text)) + text
+    if isinstance(key, bool):
+        return b"t" if key else b"f"
+    if isinstance(key, int):
+        return b"i" + struct.pack(">q", key)
+    if isinstance(key, float):
+        if key != key:  # noqa: PLR0124 - NaN
+            return b"dN"
+        return b"d" + struct.pack(">d", key + 0.0)  # -0.0 + 0.0 is 0.0
+    if isinstance(key, bytes):
+        return b"b" + struct.pack(">I", len(key)) + key
+    if isinstance(key, datetime):
+        since = key - (_EPOCH if key.tzinfo else _EPOCH_NTZ)
+        return b"T" + struct.pack(">q", since // _MICROSECOND)
+    if isinstance(key, date):
+        return b"D" + struct.pack(">i", key.toordinal())
+    if isinstance(key, timedelta):
+        return b"I" + struct.pack(">q", key // _MICROSECOND)
+    if isinstance(key, Decimal):
+        text = format(key, "f").encode()
+        return b"N" + struct.pack(">I", len(text)) + text
+    if isinstance(key, tuple):
+        parts = b"".join(canonical_bytes(part) for part in key)
+        return b"(" + struct.pack(">I", len(key)) + parts
+    raise TypeError(f"{type(key).__name__} cannot be a key")
+
+
+def key_group_of(key: Any, key_groups: int) -> int:
+    return crc32(canonical_bytes(key)) % key_groups
+
+
+class KeyGroupIndex(dict[Any, int]):
+    """Remembers the key groups of keys already seen: `index[key]`."""
+
+    def __init__(self, key_groups: int) -> None:
+        super().__init__()
+        self._key_groups = key_groups
+
+    def __missing__(self, key: Any) -> int:
+        if len(self) >= _CACHE_LIMIT:
+            self.clear()
+        group = key_group_of(key, self._key_groups)
+        self[key] = group
+        return group
