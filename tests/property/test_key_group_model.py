@@ -8,14 +8,14 @@ dict holds that saw the committed batches only.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -352,13 +352,23 @@ class KeyGroupMachine(RuleBasedStateMachine):
         decoded: dict[ModelKey, tuple[Any, ...]] = {}
         live = 0
         for number, stored in self.stored.items():
-            group = KeyGroup.empty(_layout(), number)
-            group.catch_up(BatchStore(stored), stored.head)
+            group = _caught_up(KeyGroup.empty(LAYOUT, number), stored)
             live += group.live_keys
-            for key in dict.fromkeys(key for table in group.tables for key in table):
-                decoded[model_key(*key)] = tuple(table.get(key) for table in group.tables)
+            decoded |= _states_in(group)
         assert decoded == {key: state.as_stored() for key, state in self.model.items()}
         assert live == len(self.model)
+
+    @invariant()
+    def any_worker_could_go_on(self) -> None:
+        """What a worker holds, brought up to date, is what a fresh one would load."""
+        expected = {key: state.as_stored() for key, state in self.model.items()}
+        for worker in getattr(self, "workers", ()):
+            for cached in worker.cache._groups.values():
+                tables = [dict(table) for table in cached.tables]
+                group = KeyGroup(LAYOUT, cached.number, tables, cached.head, cached.tag)
+                states = _states_in(_caught_up(group, self.stored[cached.number]))
+                assert states.items() <= expected.items()
+                assert len(states) == group.live_keys
 
     @invariant()
     def log_is_described_by_its_head(self) -> None:
@@ -413,11 +423,17 @@ class KeyGroupMachine(RuleBasedStateMachine):
             answers.setdefault(key, []).append(text)
 
 
-def _layout() -> Any:
-    return _LAYOUT
+LAYOUT = Worker(0).layout
 
 
-_LAYOUT = Worker(0).layout
+def _caught_up(group: KeyGroup, stored: StoredGroup) -> KeyGroup:
+    group.catch_up(BatchStore(stored), stored.head)
+    return group
+
+
+def _states_in(group: KeyGroup) -> dict[ModelKey, tuple[Any, ...]]:
+    keys = dict.fromkeys(key for table in group.tables for key in table)
+    return {model_key(*key): tuple(table.get(key) for table in group.tables) for key in keys}
 
 
 def _keys_in(block: bytes) -> list[ModelKey]:
@@ -427,4 +443,4 @@ def _keys_in(block: bytes) -> list[ModelKey]:
 
 
 TestKeyGroupModel = KeyGroupMachine.TestCase
-TestKeyGroupModel.settings = settings(max_examples=40, stateful_step_count=30)
+TestKeyGroupModel.settings = settings(max_examples=25, stateful_step_count=20)

@@ -35,8 +35,8 @@ class Head:
         """The blocks that a worker at (sequence, tag) has not seen; None: it must reload."""
         if self.tag_of(sequence) != tag:
             return None  # it saw another history: a failed attempt's, or too old to tell
-        if sequence + 1 < self.base:
-            return None  # the next block it needs has been compacted away
+        if sequence < self.base:
+            return None  # compacted since: the base does not name the keys that are gone
         return range(sequence + 1, self.sequence + 1)
 
     def all_blocks(self) -> range:
