@@ -22,7 +22,9 @@ def pipeline(flow: hf.Flow) -> None:
     edits = flow.source(
         "edits",
         hf.sources.FileLog(
-            "edits-log", schema="user string, diff bigint, ts timestamp", max_segments_per_epoch=2
+            "edits-log",
+            schema="user string, diff bigint, ts timestamp",
+            max_segments_per_epoch=2,
         ),
     )
     balances = flow.key_by(edits, "user").process("balances", ComputeDiffs())

@@ -51,7 +51,11 @@ class CheckpointConfig:
             )
         for name, wanted, reason in (
             ("backend", "heap", "only the heap backend is built"),
-            ("min_pause", 0, "Spark starts an epoch at the interval, or at once when it is late"),
+            (
+                "min_pause",
+                0,
+                "Spark starts an epoch at the interval, or at once when it is late",
+            ),
             ("timeout", None, "there is no watchdog for epochs yet"),
             ("tolerable_failures", 0, "a failed epoch ends the attempt"),
             ("on_cancel", "retain", "checkpoints are always retained"),

@@ -128,7 +128,9 @@ def _owner(text: str) -> str:
         return "another process"
 
 
-def check_parallelism(identity: JobIdentity, wanted: int | None, key_groups: int | None) -> None:
+def check_parallelism(
+    identity: JobIdentity, wanted: int | None, key_groups: int | None
+) -> None:
     """Parallelism and key groups are part of the state: refuse what Spark would ignore."""
     if wanted is not None and wanted != identity.parallelism:
         raise StateMismatchError(
@@ -232,7 +234,7 @@ def _check_operator(uid: str, stored: Mapping[str, Any], now: OperatorSignature)
         if not any(new in now.variables for new in new_names):
             added = sorted(set(now.variables) - set(stored["variables"]))
             hint = (
-                f'if {added[0]!r} is the new name of it, say `{added[0]} = hf.…(…, '
+                f"if {added[0]!r} is the new name of it, say `{added[0]} = hf.…(…, "
                 f'renamed_from="{name}")`'
                 if added
                 else f"declare {name!r} again"

@@ -85,7 +85,7 @@ def _import_file(app: Path) -> ModuleType:
     paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     spec = importlib.util.spec_from_file_location(app.stem, app)
-    assert spec is not None and spec.loader is not None  # noqa: PT018
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[app.stem] = module
     try:
@@ -202,7 +202,9 @@ def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
 
     # PySpark installs its own handler when the session starts: let it find the default,
     # and put ours in place once more through this hook.
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {
+        number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:

@@ -126,9 +126,7 @@ class EpochRunner:
         if not plan.root:
             return Rows(rebuilt[plan.uid])
         if plan.root in self._trunk.steps:
-            return Rows(
-                frames.step_blocks(plan.root), self._trunk.steps[plan.root], plan.tag
-            )
+            return Rows(frames.step_blocks(plan.root), self._trunk.steps[plan.root], plan.tag)
         return Rows(frames.rows(plan.root))
 
     def _note(self, epoch: int, results: dict[str, SinkResult], seconds: float) -> None:

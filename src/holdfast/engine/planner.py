@@ -210,7 +210,10 @@ class TrunkPlanner:
         self._graph.steps[uid] = OperatorSignature(
             "process",
             {key: type_ddl(schema.field(key).type) for key in keys},
-            {state.name: f"{state.kind_name} {type_ddl(state.stored)}" for state in spec.states},
+            {
+                state.name: f"{state.kind_name} {type_ddl(state.stored)}"
+                for state in spec.states
+            },
             {state.name: state.renamed_from for state in spec.states if state.renamed_from},
         )
         return step_frame(plan, lambda tag: blocks_to_rows(blocks, plan, tag))
@@ -342,7 +345,9 @@ class TrunkPlanner:
         return frozenset(read)
 
     def needs_pass_through(self, read: frozenset[str]) -> bool:
-        inner = {root.partition("/")[0] for step in self._steps.values() for root in step.upstream}
+        inner = {
+            root.partition("/")[0] for step in self._steps.values() for root in step.upstream
+        }
         return any(output.partition("/")[0] in inner for output in read)
 
     def _outputs_below(self, step: _Step) -> list[str]:
@@ -452,7 +457,9 @@ class EpochPlanner:
         return StreamFrame(
             rows,
             root=uid,
-            sides={BAD_SIDE: lambda: StreamFrame(self._empty(BAD_DDL), root=f"{uid}/{BAD_SIDE}")},
+            sides={
+                BAD_SIDE: lambda: StreamFrame(self._empty(BAD_DDL), root=f"{uid}/{BAD_SIDE}")
+            },
         )
 
     def process(
@@ -469,9 +476,7 @@ class EpochPlanner:
         columns: dict[str, Any],
         rolling: bool,
     ) -> StreamFrame:
-        return StreamFrame(
-            self._rows(uid, lambda: _aggregated(frame, keys, columns)), root=uid
-        )
+        return StreamFrame(self._rows(uid, lambda: _aggregated(frame, keys, columns)), root=uid)
 
     def name_stateful(self, uid: str, frame: DataFrame) -> StreamFrame:
         return StreamFrame(self._rows(uid, lambda: frame), root=uid)
@@ -584,7 +589,8 @@ def _united(cuts: Mapping[str, DataFrame]) -> DataFrame:
         return next(iter(cuts.values()))
     tagged = [
         frame.select(
-            f.lit(at).alias(_CUT), f.struct(*[f"`{name}`" for name in frame.columns]).alias(f"c{at}")
+            f.lit(at).alias(_CUT),
+            f.struct(*[f"`{name}`" for name in frame.columns]).alias(f"c{at}"),
         )
         for at, frame in enumerate(cuts.values())
     ]
@@ -602,4 +608,3 @@ def _read_by_two(root: str, reader: str) -> JobDefinitionError:
         fix=f"key what {root!r} returned directly (no DataFrame operation in between; do that "
         f"work inside the process), and let only one step read it; sinks may read {root!r} too.",
     )
-

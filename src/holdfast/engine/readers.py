@@ -94,7 +94,9 @@ class Reader:
         good = rows.where(corrupt.isNull()).select(*columns)
         if on_bad == "skip":
             counted = rows.observe(
-                f"{_BAD_MARK}:{uid}", f.count(corrupt).alias("bad"), f.count(f.lit(1)).alias("all")
+                f"{_BAD_MARK}:{uid}",
+                f.count(corrupt).alias("bad"),
+                f.count(f.lit(1)).alias("all"),
             )
             return counted.where(corrupt.isNull()).select(*columns), {}
         bad = (
@@ -190,7 +192,9 @@ def _reasons(schema: str, fmt: str) -> Callable[..., Iterator[pa.RecordBatch]]:
             yield pa.RecordBatch.from_pydict(
                 {
                     "raw": pa.array(raw, pa.string()),
-                    "reason": pa.array([why_bad(text, schema, fmt) for text in raw], pa.string()),
+                    "reason": pa.array(
+                        [why_bad(text, schema, fmt) for text in raw], pa.string()
+                    ),
                     "file": batch.column("file").cast(pa.string()),
                 }
             )

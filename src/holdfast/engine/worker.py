@@ -198,7 +198,10 @@ class KeyGroupProcessor(StatefulProcessor):
         )
 
     def handleInputRows(  # noqa: N802 - Spark's name
-        self, key: Any, rows: Iterator[Row], timerValues: Any  # noqa: N803
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: N803
     ) -> Iterator[Row]:
         with carry_errors():
             group = key[0]

@@ -37,7 +37,12 @@ class Planner(Protocol):
     ) -> Any: ...
 
     def aggregate(
-        self, uid: str, frame: Any, keys: tuple[str, ...], columns: dict[str, Any], rolling: bool
+        self,
+        uid: str,
+        frame: Any,
+        keys: tuple[str, ...],
+        columns: dict[str, Any],
+        rolling: bool,
     ) -> Any:
         """`columns` by output name: a Column, or the name of a reduction of that column."""
 

@@ -42,9 +42,7 @@ class StateLayout:
     def schema(self) -> pa.Schema:
         keys = [pa.field(f"k{i}", kind) for i, kind in enumerate(self.key_kinds)]
         values = [pa.field(f"v_{variable.name}", variable.kind) for variable in self.variables]
-        return pa.schema(
-            keys + values, metadata={_FORMAT_FIELD: str(FORMAT_VERSION).encode()}
-        )
+        return pa.schema(keys + values, metadata={_FORMAT_FIELD: str(FORMAT_VERSION).encode()})
 
 
 def encode_block(layout: StateLayout, keys: Sequence[Any], tables: Sequence[Table]) -> bytes:

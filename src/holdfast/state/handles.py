@@ -213,7 +213,9 @@ class ReducingHandle(ValueHandle):
 
     __slots__ = ("_reduce",)
 
-    def __init__(self, cursor: Cursor, *, reduce: Callable[[Any, Any], Any], **how: Any) -> None:
+    def __init__(
+        self, cursor: Cursor, *, reduce: Callable[[Any, Any], Any], **how: Any
+    ) -> None:
         super().__init__(cursor, default=None, **how)
         self._reduce = reduce
 

@@ -112,9 +112,7 @@ class KeyGroup:
         )
         tag = secrets.token_hex(6)
         block = encode_block(self.layout, keys, self.tables)
-        head = after_append(
-            self.head, tag=tag, live_keys=live, rows=len(keys), size=len(block)
-        )
+        head = after_append(self.head, tag=tag, live_keys=live, rows=len(keys), size=len(block))
         compact = should_compact(head, self.number)
         if compact:
             block = encode_block(self.layout, self._all_keys(), self.tables)

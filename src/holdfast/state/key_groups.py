@@ -16,7 +16,7 @@ from zlib import crc32
 from holdfast.errors import JobDefinitionError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_NTZ = datetime(1970, 1, 1)  # noqa: DTZ001 - a timestamp_ntz has no zone
+_EPOCH_NTZ = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 _CACHE_LIMIT = 1_000_000
 

@@ -68,9 +68,7 @@ def should_compact(head: Head, key_group: int) -> bool:
     return blocks >= 2 and head.log_rows > factor * head.live_keys + 256
 
 
-def after_append(
-    head: Head | None, *, tag: str, live_keys: int, rows: int, size: int
-) -> Head:
+def after_append(head: Head | None, *, tag: str, live_keys: int, rows: int, size: int) -> Head:
     """The head once one more block has been appended."""
     if head is None:
         return Head(0, 0, (tag,), live_keys, rows, size)
@@ -84,9 +82,7 @@ def after_append(
     )
 
 
-def after_compaction(
-    head: Head | None, *, tag: str, live_keys: int, size: int
-) -> Head:
+def after_compaction(head: Head | None, *, tag: str, live_keys: int, size: int) -> Head:
     """The head once the newest block holds the whole state and all others are gone."""
     sequence = 0 if head is None else head.sequence + 1
     tags = (tag,) if head is None else (*head.tags, tag)[-CHAIN_LENGTH:]

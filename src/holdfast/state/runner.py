@@ -90,9 +90,7 @@ class StepRunner:
             outputs.extend(run_block(block))
         compacted = self._flush(group, store)
         self._cache.put(self._owner, group)
-        return GroupResult(
-            outputs, group.live_keys, group.log_bytes, blocks_read, compacted
-        )
+        return GroupResult(outputs, group.live_keys, group.log_bytes, blocks_read, compacted)
 
     def _run_records(self, block: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
         keys = decode_keys([block.column(name) for name in self._plan.keys])
@@ -117,9 +115,7 @@ class StepRunner:
         keys = decode_keys([block.column(name) for name in self._plan.keys])
         table = pa.Table.from_batches([block])
         self._context.key = None
-        result = self._guarded(
-            lambda: self._process.process_batch(keys, table, self._context)
-        )
+        result = self._guarded(lambda: self._process.process_batch(keys, table, self._context))
         if result is None:
             return []
         return [(MAIN, self._fit_table(result))]

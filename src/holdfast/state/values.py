@@ -150,7 +150,7 @@ def _timestamp(kind: pa.DataType) -> Convert:
         _instance(value, datetime, "timestamp_ntz")
         if value.tzinfo is not None:
             raise TypeError(f"{value!r} has a time zone; a timestamp_ntz has none")
-        return datetime(*value.timetuple()[:6], value.microsecond)  # noqa: DTZ001
+        return datetime(*value.timetuple()[:6], value.microsecond)
 
     return with_zone if kind.tz else without_zone
 
@@ -164,7 +164,7 @@ def _date(value: Any) -> date:
 @cache
 def struct_class(kind: pa.DataType) -> Any:
     """The namedtuple class of a struct type."""
-    return namedtuple("Struct", [field.name for field in kind], rename=True)  # noqa: PYI024
+    return namedtuple("Struct", [field.name for field in kind], rename=True)
 
 
 def _struct(kind: pa.DataType) -> Convert:
@@ -175,7 +175,9 @@ def _struct(kind: pa.DataType) -> Convert:
         if isinstance(value, dict):
             unknown = set(value) - {name for name, _ in fields}
             if unknown:
-                raise TypeError(f"{value!r} has fields {sorted(unknown)} the struct does not have")
+                raise TypeError(
+                    f"{value!r} has fields {sorted(unknown)} the struct does not have"
+                )
             return cls(*(part(value.get(name)) for name, part in fields))
         if not isinstance(value, (tuple, list)) or len(value) != len(fields):
             _wrong(value, f"struct with {len(fields)} fields")
@@ -294,10 +296,7 @@ def _key_part(kind: pa.DataType) -> Convert | None:
             None
             if value is None
             else cls(
-                *(
-                    part(item) if part else item
-                    for part, item in zip(parts, value, strict=True)
-                )
+                *(part(item) if part else item for part, item in zip(parts, value, strict=True))
             )
         )
     return None
