@@ -29,7 +29,6 @@ __version__ = "0.1.0"
 _HOMES = {
     "sinks": "",
     "sources": "",
-    "testing": "",
     "CheckpointConfig": "config",
     "HoldfastError": "errors",
     "Flow": "job.flow",

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import types
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -198,80 +197,54 @@ class TestMain:
 
 
 class TestRun:
-    @pytest.fixture
-    def runner(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-        """Stands for `control.runner`: what `run` hands over, and what it does with it."""
-        seen: dict[str, Any] = {"result": 0}
+    """What is refused before Spark starts; whole runs are in tests/e2e."""
 
-        def run_app(app: Path, **options: Any) -> int:
-            seen["app"] = app
-            seen.update(options)
-            if isinstance(seen["result"], Exception):
-                raise seen["result"]
-            return int(seen["result"])
+    def test_missing_file(self, cli: Terminal, tmp_path: Path) -> None:
+        cli("run", str(tmp_path / "app.py"))
+        assert cli.code == 3
+        assert "APP_NOT_FOUND" in cli.err
+        assert "app.py" in cli.err
 
-        module = types.ModuleType("holdfast.control.runner")
-        module.run_app = run_app  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "holdfast.control.runner", module)
-        return seen
-
-    def test_options_reach_the_runner(
-        self, cli: Terminal, runner: dict[str, Any], tmp_path: Path
-    ) -> None:
-        cli(
-            "run", "app.py", "--job", "wiki", "--available-now", "--master", "local[2]",
-            "--parallelism", "4", "--max-epochs", "9", "--home", str(tmp_path), "--json",
-        )  # fmt: skip
-        assert cli.code == 0, cli.err
-        settings = runner.pop("settings")
-        assert (settings.master, settings.home) == ("local[2]", tmp_path)
-        assert runner == {
-            "result": 0,
-            "app": Path("app.py"),
-            "job_name": "wiki",
-            "available_now": True,
-            "parallelism": 4,
-            "max_epochs": 9,
-            "json_output": True,
-        }
-
-    def test_defaults(self, cli: Terminal, runner: dict[str, Any], home: Path) -> None:
-        cli("run", "app.py")
-        assert (runner["job_name"], runner["parallelism"]) == (None, None)
-        assert (runner["available_now"], runner["json_output"]) == (False, False)
-        assert runner["settings"].home == home
-
-    def test_exit_code_of_the_runner(self, cli: Terminal, runner: dict[str, Any]) -> None:
-        runner["result"] = 7
-        cli("run", "app.py")
-        assert cli.code == 7
-
-    def test_unexpected_error(self, cli: Terminal, runner: dict[str, Any]) -> None:
-        runner["result"] = ZeroDivisionError("oops")
-        cli("run", "app.py")
+    def test_file_that_does_not_load(self, cli: Terminal, tmp_path: Path) -> None:
+        app = tmp_path / "broken.py"
+        app.write_text("import holdfast as hf\n\njob = hf.Job(nme)\n")
+        cli("run", str(app))
         assert cli.code == 1
-        assert "INTERNAL_ERROR: ZeroDivisionError: oops" in cli.err
-        assert "--debug" in cli.err
-        assert "Traceback" not in cli.err
-        cli("run", "app.py", "--debug")
-        assert cli.code == 1
-        assert "Traceback" in cli.err
+        assert "APP_FAILED_TO_LOAD: NameError: name 'nme' is not defined" in cli.err
+        assert f"{app}:3" in cli.err
 
-    def test_ctrl_c(self, cli: Terminal, runner: dict[str, Any]) -> None:
-        def interrupt(*_: Any, **__: Any) -> int:
-            raise KeyboardInterrupt
+    def test_file_without_a_job(self, cli: Terminal, tmp_path: Path) -> None:
+        app = tmp_path / "empty_app.py"
+        app.write_text("")
+        cli("run", str(app))
+        assert cli.code == 2
+        assert "JOB_UNCLEAR" in cli.err
 
-        sys.modules["holdfast.control.runner"].run_app = interrupt  # type: ignore[attr-defined]
-        cli("run", "app.py")
+    def test_which_of_two_jobs(self, cli: Terminal, tmp_path: Path) -> None:
+        app = tmp_path / "two_jobs.py"
+        app.write_text("import holdfast as hf\n\na, b = hf.Job('one'), hf.Job('two')\n")
+        cli("run", str(app))
+        assert cli.code == 2
+        assert "--job NAME" in cli.err
+        cli("run", str(app), "--job", "three")
+        assert cli.code == 3
+        assert "it has: one, two" in cli.err
+        cli("run", str(app), "--job", "two")
+        assert cli.code == 2
+        assert "PIPELINE_MISSING: job 'two'" in cli.err
+
+    def test_ctrl_c(self, cli: Terminal, tmp_path: Path) -> None:
+        app = tmp_path / "interrupted.py"
+        app.write_text("raise KeyboardInterrupt\n")
+        cli("run", str(app))
         assert cli.code == 130
         assert "Traceback" not in cli.err
 
     @pytest.mark.parametrize("option", ["--parallelism", "--max-epochs"])
-    def test_zero_is_refused(self, cli: Terminal, runner: dict[str, Any], option: str) -> None:
+    def test_zero_is_refused(self, cli: Terminal, option: str) -> None:
         cli("run", "app.py", option, "0")
         assert cli.code == 2
         assert option in cli.err
-        assert "app" not in runner
 
 
 class TestJobs:

@@ -27,7 +27,7 @@ from typing import Any
 
 from holdfast.errors import ConflictError, CorruptionError, StateMismatchError
 from holdfast.job.graph import JobGraph, OperatorSignature
-from holdfast.storage.files import make_directory, read_json, write_json
+from holdfast.storage.files import list_names, make_directory, read_json, write_json
 
 FORMAT_VERSION = 1
 FIRST_TIMELINE = "t0"
@@ -80,7 +80,9 @@ class JobDirectory:
                 f"{self._identity} is not a job file of format {FORMAT_VERSION}.",
                 fix="run the holdfast version that wrote it, or restore it from a backup.",
             )
-        stored["sources"] = tuple(stored.get("sources", ()))
+        stored["sources"] = tuple(stored["sources"])
+        # A list in the file, because the order of the steps matters.
+        stored["operators"] = {step.pop("uid"): step for step in stored["operators"]}
         return JobIdentity(**stored)
 
     def create(self, parallelism: int, key_groups: int) -> JobIdentity:
@@ -94,10 +96,16 @@ class JobDirectory:
         )
 
     def save(self, identity: JobIdentity) -> None:
+        operators = [{"uid": uid, **step} for uid, step in identity.operators.items()]
         write_json(
             self._identity,
-            {"format": FORMAT_VERSION, **{k: v for k, v in vars(identity).items()}},
+            {"format": FORMAT_VERSION, **vars(identity), "operators": operators},
         )
+
+    def last_committed(self) -> int | None:
+        """The newest epoch that Spark has committed."""
+        names = list_names(self.checkpoint / "commits")
+        return max((int(name) for name in names if name.isdigit()), default=None)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -144,8 +152,8 @@ def check_parallelism(
     if key_groups is not None and key_groups != identity.key_groups:
         raise StateMismatchError(
             "KEY_GROUPS_DIFFER",
-            f"job {identity.name!r}: its state has {identity.key_groups} key groups, the job now "
-            f"says {key_groups}; the number is fixed when a job is created.",
+            f"job {identity.name!r}: its state has {identity.key_groups} key groups, the job "
+            f"now says {key_groups}; the number is fixed when a job is created.",
             fix=f"say key_groups={identity.key_groups} (or leave it out).",
             stored=identity.key_groups,
             wanted=key_groups,
@@ -198,15 +206,16 @@ def _check_operators(identity: JobIdentity, graph: JobGraph) -> None:
     if stored != declared:
         raise _mismatch(
             "OPERATORS_CHANGED",
-            f"job {identity.name!r} has state for the steps {sorted(stored)}, the code declares "
-            f"{sorted(declared)}.",
+            f"job {identity.name!r} has state for the steps {sorted(stored)}, the code "
+            f"declares {sorted(declared)}.",
             "keep the uids of stateful steps; a renamed step would start empty.",
         )
     if list(identity.operators) != list(graph.steps):
         raise _mismatch(
             "OPERATORS_REORDERED",
-            f"job {identity.name!r} declared its steps in the order {list(identity.operators)}, "
-            f"the code now in the order {list(graph.steps)}. Spark finds state by position.",
+            f"job {identity.name!r} declared its steps in the order "
+            f"{list(identity.operators)}, the code now in the order {list(graph.steps)}. "
+            "Spark finds state by position.",
             "declare the steps in the order in which the job was first started.",
         )
     for uid, signature in graph.steps.items():

@@ -52,8 +52,9 @@ class EpochRecord:
     ended: datetime | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
     input_rows: int = 0
+    skipped_rows: int = 0
+    """Input records that did not parse and were left out, as their source was told to."""
     output_rows: int = 0
-    input_bytes: int = 0
     bytes_written: int = 0
     checkpoint_bytes: int = 0
     checkpoint_kind: str = "incremental"

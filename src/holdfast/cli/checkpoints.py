@@ -32,6 +32,7 @@ _COLUMNS = [
     Column(key="seconds", title="TOOK", text=output.seconds, right=True),
     Column(key="phases", title="BY PHASE", text=_phases),
     Column(key="input_rows", title="ROWS IN", text=output.count, right=True),
+    Column(key="skipped_rows", title="SKIPPED", text=output.count, right=True),
     Column(key="output_rows", title="ROWS OUT", text=output.count, right=True),
     Column(key="bytes_written", title="WRITTEN", text=output.size, right=True),
     Column(key="state_rows", title="STATE ROWS", text=output.count, right=True),

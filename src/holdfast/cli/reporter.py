@@ -26,8 +26,8 @@ class TextReporter:
             write_line(f"              {clean(weak)}")
         identity = info.identity
         write_line(
-            f"  state       {identity.parallelism} partitions, {identity.key_groups} key groups,"
-            f" {job.checkpoint.backend} backend, epoch every {job.checkpoint.interval}"
+            f"  state       {identity.parallelism} partitions, {identity.key_groups} key "
+            f"groups, {job.checkpoint.backend} backend, epoch every {job.checkpoint.interval}"
         )
         for uid, source in info.graph.sources.items():
             write_line(f"  source      {uid}: {clean(source.describe())}")
@@ -38,10 +38,11 @@ class TextReporter:
     def epoch(self, record: EpochRecord) -> None:
         self._epochs += 1
         self._rows += record.input_rows
+        skipped = f", skipped {count(record.skipped_rows)}" if record.skipped_rows else ""
         write_line(
             f"epoch {record.epoch:>5}  {seconds(record.seconds):>8}  "
             f"in {count(record.input_rows):>9}  out {count(record.output_rows):>9}  "
-            f"state {count(record.state_rows)} keys, {size(record.state_bytes)}"
+            f"state {count(record.state_rows)} keys, {size(record.state_bytes)}{skipped}"
         )
 
     def ended(self, state: RunState, error: HoldfastError | None) -> None:

@@ -164,12 +164,20 @@ class Registry:
     # -- attempts -------------------------------------------------------------------
 
     def start_attempt(
-        self, job_id: str, pid: int, host: str, started: datetime, info: Mapping[str, Any]
+        self,
+        job_id: str,
+        pid: int,
+        host: str,
+        started: datetime,
+        info: Mapping[str, Any],
+        *,
+        last_committed: int | None = None,
     ) -> AttemptRow:
         """Number and store a new attempt.
 
         An attempt that is still open was killed before it could say so, because the
-        caller holds the job's lease: it is closed here, and so are its open epochs.
+        caller holds the job's lock: it is closed here, and so are its open epochs. Those up
+        to `last_committed` were committed; the news of it died with the process.
         """
         table = tables.attempts
         with self._database.write() as connection:
@@ -178,7 +186,7 @@ class Registry:
             job = select(tables.jobs.c.id).where(tables.jobs.c.id == job_id).with_for_update()
             if connection.execute(job).first() is None:
                 raise _job_not_found(job_id, [])
-            self._close_lost_attempts(connection, job_id, started)
+            self._close_lost_attempts(connection, job_id, started, last_committed)
             number = select(func.coalesce(func.max(table.c.number), 0) + 1).where(
                 table.c.job_id == job_id
             )
@@ -246,7 +254,11 @@ class Registry:
         return {row.job_id: row for row in rows}
 
     def _close_lost_attempts(
-        self, connection: Connection, job_id: str, ended: datetime
+        self,
+        connection: Connection,
+        job_id: str,
+        ended: datetime,
+        last_committed: int | None,
     ) -> None:
         lost = RunFailedError(
             "ATTEMPT_LOST", "the process ended without a word, as after kill -9 or a crash."
@@ -263,7 +275,8 @@ class Registry:
             table.c.job_id == job_id, table.c.status == EpochStatus.RUNNING.value
         )
         for record in connection.execute(open_epochs).scalars().all():
-            interrupted = record | {"status": EpochStatus.INTERRUPTED.value}
+            committed = last_committed is not None and record["epoch"] <= last_committed
+            status = EpochStatus.COMMITTED if committed else EpochStatus.INTERRUPTED
             connection.execute(
                 update(table)
                 .where(
@@ -271,7 +284,7 @@ class Registry:
                     table.c.epoch == record["epoch"],
                     table.c.attempt == record["attempt"],
                 )
-                .values(status=EpochStatus.INTERRUPTED.value, record=interrupted)
+                .values(status=status.value, record=record | {"status": status.value})
             )
 
     # -- epochs ---------------------------------------------------------------------

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from holdfast.checkpoint.identity import JobDirectory
-from holdfast.checkpoint.record import EpochRecord
+from holdfast.checkpoint.record import EpochRecord, EpochStatus
 from holdfast.clock import SystemClock
 from holdfast.config import RuntimeConfig
 from holdfast.control.doctor import require_environment
@@ -124,7 +124,12 @@ def run_job(
         registry.ensure_schema()
         row = registry.register_job(job.name, _spec(job, directory))
         attempt = registry.start_attempt(
-            row.id, os.getpid(), socket.gethostname(), clock.now(), {"master": runtime.master}
+            row.id,
+            os.getpid(),
+            socket.gethostname(),
+            clock.now(),
+            {"master": runtime.master},
+            last_committed=directory.last_committed(),
         )
         history = HistoryWriter(registry, row.id)
         stop = threading.Event()
@@ -135,7 +140,8 @@ def run_job(
 
         def on_epoch(record: EpochRecord) -> None:
             history.put(record)
-            reporter.epoch(record)
+            if record.status is EpochStatus.COMMITTED:
+                reporter.epoch(record)
 
         state, failure = RunState.FAILED, None
         try:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ from holdfast.checkpoint.identity import (
     check_parallelism,
     reconciled,
 )
-from holdfast.checkpoint.record import EpochRecord
+from holdfast.checkpoint.record import EpochRecord, EpochStatus
 from holdfast.config import RuntimeConfig
 from holdfast.engine.epochs import EpochRunner, LatestSizes
 from holdfast.engine.failures import explain
-from holdfast.engine.planner import StepSettings, Trunk, plan_trunk
+from holdfast.engine.planner import StepSettings, plan_trunk
 from holdfast.engine.progress import ProgressListener
 from holdfast.engine.session import driver_session, query_session
+from holdfast.engine.trunk import Trunk
 from holdfast.engine.writers import writer_for
 from holdfast.errors import EnvironmentProblem
 from holdfast.guarantees import Guarantee, end_to_end, require
@@ -118,8 +120,15 @@ def run_attempt(request: AttemptRequest) -> bool:
         for writer in writers.values():
             writer.open()
         note("plan")
-        runner = EpochRunner(job, session, trunk, writers, sizes, directory.sizes)
         epochs = _Counter(request)
+        runner = EpochRunner(
+            job=job,
+            trunk=trunk,
+            writers=writers,
+            sizes=sizes,
+            sizes_file=directory.sizes,
+            on_begin=epochs.begun,
+        )
         listener = ProgressListener(
             attempt=request.attempt,
             checkpoint=directory.checkpoint,
@@ -152,6 +161,17 @@ class _Counter:
     def __init__(self, request: AttemptRequest) -> None:
         self._request, self._count = request, 0
 
+    def begun(self, epoch: int) -> None:
+        """Leave a trace of an epoch that a crash may cut short."""
+        self._request.on_epoch(
+            EpochRecord(
+                epoch=epoch,
+                attempt=self._request.attempt,
+                status=EpochStatus.RUNNING,
+                started=datetime.now(UTC),
+            )
+        )
+
     def __call__(self, record: EpochRecord) -> None:
         self._request.on_epoch(record)
         self._count += 1
@@ -183,7 +203,7 @@ def _start(
 
 
 def _wait(query: StreamingQuery, request: AttemptRequest) -> bool:
-    while not query.awaitTermination(_POLL_SECONDS):
+    while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]
         if request.stop.is_set():
             _drain(query)
             query.stop()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyspark.accumulators import AccumulatorParam
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.record import SinkResult, StateSize
-from holdfast.engine.planner import EpochFrames, SinkPlan, Trunk, replay
+from holdfast.engine.replay import replay
+from holdfast.engine.trunk import EpochFrames, SinkPlan, Trunk
 from holdfast.engine.writers import Rows, SinkWriter
 from holdfast.errors import HoldfastError
 from holdfast.faults import fault_point
@@ -51,15 +53,16 @@ class EpochRunner:
 
     def __init__(
         self,
+        *,
         job: Job,
-        session: SparkSession,
         trunk: Trunk,
         writers: Mapping[str, SinkWriter],
         sizes: Any,
         sizes_file: Path,
+        on_begin: Callable[[int], None],
     ) -> None:
-        self._job, self._session, self._trunk = job, session, trunk
-        self._writers, self._sizes, self._sizes_file = writers, sizes, sizes_file
+        self._job, self._trunk, self._writers = job, trunk, writers
+        self._sizes, self._sizes_file, self._on_begin = sizes, sizes_file, on_begin
         self.outcomes: dict[int, EpochOutcome] = {}
         self.error: HoldfastError | None = None
         if sizes_file.exists():
@@ -74,6 +77,7 @@ class EpochRunner:
             raise
 
     def _run(self, frame: DataFrame, epoch: int) -> None:
+        self._on_begin(epoch)
         fault_point("epoch.start")
         open_sinks = [
             plan for plan in self._trunk.sinks if not self._writers[plan.uid].has(epoch)
@@ -102,7 +106,8 @@ class EpochRunner:
         try:
             frames = EpochFrames(self._trunk, frame)
             rebuilt = (
-                replay(self._job, self._session_of(frame), self._trunk, frames).sinks
+                # An epoch's frame belongs to a session of its own, cloned for the query.
+                replay(self._job, frame.sparkSession, self._trunk, frames).sinks
                 if any(not plan.root for plan in sinks)
                 else {}
             )
@@ -115,10 +120,6 @@ class EpochRunner:
         finally:
             if shared:
                 frame.unpersist()
-
-    def _session_of(self, frame: DataFrame) -> SparkSession:
-        # An epoch's frame belongs to a session of its own, cloned for the query.
-        return frame.sparkSession
 
     def _rows(
         self, plan: SinkPlan, frames: EpochFrames, rebuilt: Mapping[str, DataFrame]
@@ -144,8 +145,6 @@ class EpochRunner:
 
 def _save_sizes(path: Path, epoch: int, sizes: GroupSizes) -> None:
     """Figures for people: worth a rename, not worth waiting for the disk."""
-    import json
-
     rows = [[uid, group, keys, size] for (uid, group), (keys, size) in sizes.items()]
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(json.dumps({"epoch": epoch, "sizes": rows}), encoding="utf-8")

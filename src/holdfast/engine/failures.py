@@ -59,59 +59,117 @@ def _java_text(java: object) -> str:
 
 
 def _known(text: str) -> HoldfastError | None:
-    if "No space left on device" in text or "Disk quota exceeded" in text:
-        where = re.search(r"(/[^\s:'\"]+)[^\n]*No space left on device", text)
-        return EnvironmentProblem(
-            "DISK_FULL",
-            "the disk is full" + (f" ({where[1]})" if where else "") + "; the epoch was not "
-            "committed and nothing of it is visible.",
-            fix="free space and run the job again; it goes on from the last committed epoch.",
-        )
+    for recognise in _RECOGNISED:
+        error = recognise(text)
+        if error is not None:
+            return error
+    return None
+
+
+def _disk_full(text: str) -> HoldfastError | None:
+    if "No space left on device" not in text and "Disk quota exceeded" not in text:
+        return None
+    where = re.search(r"(/[^\s:'\"]+)[^\n]*No space left on device", text)
+    return EnvironmentProblem(
+        "DISK_FULL",
+        "the disk is full" + (f" ({where[1]})" if where else "") + "; the epoch was not "
+        "committed and nothing of it is visible.",
+        fix="free space and run the job again; it goes on from the last committed epoch.",
+    )
+
+
+def _header_differs(text: str) -> HoldfastError | None:
+    found = re.search(
+        r"CSV header does not conform to the schema\.(.*?CSV file: \S+)", text, re.S
+    )
+    if found is None:
+        return None
+    return DataError(
+        "CSV_HEADER_DIFFERS",
+        f"a CSV header does not name the columns of the schema:{found[1]}",
+        fix="write the schema's columns in the order of the header, or correct the file.",
+    )
+
+
+def _damaged_input(text: str) -> HoldfastError | None:
     damaged = re.search(r"(\S+\.parquet)\S* is not a Parquet file", text) or re.search(
         r"FAILED_READ_FILE[^\n]*?file[^\n]*?(file:\S+)", text
     )
-    if damaged:
-        return DataError(
-            "INPUT_FILE_UNREADABLE",
-            f"the input file {damaged[1].rstrip('.,')} cannot be read: it is damaged or not in "
-            "the declared format.",
-            fix="replace or remove the file; then run the job again.",
-            file=damaged[1],
-        )
-    if "FileNotFoundException" in text and "/state/" not in text:
-        missing = re.search(r"File (\S+) does not exist", text)
-        return NotFoundError(
-            "INPUT_FILE_GONE",
-            f"an input file vanished while it was needed: {missing[1] if missing else 'see log'}.",
-            fix="restore it: a source must keep its files until the epoch is committed.",
-        )
-    if "CANNOT_LOAD_STATE_STORE" in text or "CHECKPOINT_FILE_CHECKSUM" in text:
-        return CorruptionError(
-            "CHECKPOINT_DAMAGED",
-            f"the checkpoint's state cannot be loaded: {_root_cause(text)}.",
-            fix="restore the checkpoint directory from a backup.",
-        )
-    if "Python worker exited unexpectedly" in text or "Python worker failed to connect" in text:
-        return EnvironmentProblem(
-            "PYTHON_WORKER_DIED",
-            f"a Python worker died: {_root_cause(text)}.",
-            fix="see the attempt's log; often it is memory (lower heap_limit or the "
-            "parallelism), or user code that ended the process.",
-        )
-    if "OutOfMemoryError" in text:
-        return EnvironmentProblem(
-            "OUT_OF_MEMORY",
-            "the JVM ran out of memory.",
-            fix="raise driver_memory in the settings, or make epochs smaller "
-            "(max_files_per_epoch).",
-        )
-    if "PicklingError" in text or "Could not serialize object" in text:
-        return JobDefinitionError(
-            "PROCESS_NOT_SHIPPABLE",
-            f"the process cannot be sent to the workers: {_root_cause(text)}.",
-            fix="keep connections, locks and open files out of __init__; make them in open().",
-        )
-    return None
+    if damaged is None:
+        return None
+    file = damaged[1].rstrip(".,").removeprefix("file:")
+    return DataError(
+        "INPUT_FILE_UNREADABLE",
+        f"the input file {file} cannot be read: it is damaged or not in the declared format.",
+        fix="replace or remove the file; then run the job again.",
+        file=file,
+    )
+
+
+def _input_gone(text: str) -> HoldfastError | None:
+    if "FileNotFoundException" not in text or "/state/" in text:
+        return None
+    missing = re.search(r"File (\S+) does not exist", text)
+    return NotFoundError(
+        "INPUT_FILE_GONE",
+        "an input file vanished while it was needed: "
+        f"{missing[1] if missing else _root_cause(text)}.",
+        fix="restore it: a source must keep its files until the epoch is committed.",
+    )
+
+
+def _damaged_checkpoint(text: str) -> HoldfastError | None:
+    if "CANNOT_LOAD_STATE_STORE" not in text and "CHECKPOINT_FILE_CHECKSUM" not in text:
+        return None
+    return CorruptionError(
+        "CHECKPOINT_DAMAGED",
+        f"the checkpoint's state cannot be loaded: {_root_cause(text)}.",
+        fix="restore the checkpoint directory from a backup.",
+    )
+
+
+def _worker_died(text: str) -> HoldfastError | None:
+    if "Python worker exited" not in text and "Python worker failed to connect" not in text:
+        return None
+    return EnvironmentProblem(
+        "PYTHON_WORKER_DIED",
+        f"a Python worker died: {_root_cause(text)}.",
+        fix="see the attempt's log; often it is memory (lower heap_limit or the "
+        "parallelism), or user code that ended the process.",
+    )
+
+
+def _out_of_memory(text: str) -> HoldfastError | None:
+    if "OutOfMemoryError" not in text:
+        return None
+    return EnvironmentProblem(
+        "OUT_OF_MEMORY",
+        "the JVM ran out of memory.",
+        fix="raise driver_memory in the settings, or make epochs smaller "
+        "(max_files_per_epoch).",
+    )
+
+
+def _not_shippable(text: str) -> HoldfastError | None:
+    if "PicklingError" not in text and "Could not serialize object" not in text:
+        return None
+    return JobDefinitionError(
+        "PROCESS_NOT_SHIPPABLE",
+        f"the process cannot be sent to the workers: {_root_cause(text)}.",
+        fix="keep connections, locks and open files out of __init__; make them in open().",
+    )
+
+
+_RECOGNISED = (
+    _disk_full,
+    _header_differs,
+    _damaged_input,
+    _input_gone,
+    _damaged_checkpoint,
+    _worker_died,
+    _out_of_memory,
+    _not_shippable,
+)
 
 
 def _unknown(error: BaseException, text: str) -> RunFailedError:

@@ -1,27 +1,30 @@
-"""From a Flow to one Spark query.
+"""From a Flow to the trunk: the one streaming query of a job.
 
-A job becomes one streaming query, the *trunk*: from the sources to the last stateful steps.
-What comes after the trunk (stateless branches, side outputs, sinks) runs on each epoch's
-rows inside foreachBatch.
-
-The pipeline function is run by a :class:`TrunkPlanner` to build the trunk, and again for
-each epoch by an :class:`EpochPlanner`, which hands out the epoch's rows where the steps are,
-so that everything behind them is rebuilt by the user's own code on a plain batch frame.
+The pipeline function runs with a :class:`TrunkPlanner` behind its Flow, which builds the
+streaming frames, notes who reads what, and refuses what Spark would do wrongly or in silence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from holdfast.engine.frames import Lineage, StreamFrame, lineage, mark_root
-from holdfast.engine.readers import BAD_DDL, Reader
-from holdfast.engine.worker import WIRE_DDL, KeyGroupProcessor, packer, repacker, unpacker
+from holdfast.engine.readers import Reader
+from holdfast.engine.trunk import (
+    SinkPlan,
+    Trunk,
+    aggregated,
+    blocks_to_rows,
+    step_frame,
+    united,
+)
+from holdfast.engine.worker import WIRE_DDL, KeyGroupProcessor, packer, repacker
 from holdfast.errors import JobDefinitionError
 from holdfast.job.flow import Flow
 from holdfast.job.graph import JobGraph, OperatorSignature
@@ -30,9 +33,7 @@ from holdfast.sinks.base import Sink
 from holdfast.sources.base import BAD_SIDE, Source
 from holdfast.state.process import MAIN, KeyedProcess, inspect_process
 from holdfast.state.runner import StepPlan
-from holdfast.state.schema import columns_ddl, parse_type, type_ddl
-
-_CUT = "__holdfast_cut"
+from holdfast.state.schema import parse_type, type_ddl
 
 
 @dataclass(frozen=True)
@@ -45,38 +46,6 @@ class StepSettings:
     heap_limit: int
     sizes: Any
     """Accumulator that collects (uid, key group) -> (live keys, bytes)."""
-
-
-@dataclass(frozen=True)
-class SinkPlan:
-    """Where a sink's rows come from in an epoch."""
-
-    uid: str
-    sink: Sink
-    root: str
-    """The root it reads directly, or "" if user code lies between."""
-    tag: str = ""
-    """For a process step: which of its outputs."""
-
-
-@dataclass(frozen=True)
-class Trunk:
-    """A planned job: the streaming frame and how to take an epoch of it apart."""
-
-    frame: DataFrame
-    output_mode: str
-    rolling: bool
-    native: bool
-    cuts: tuple[str, ...]
-    """Roots whose rows are in the frame; a frame with one cut has just its rows."""
-    steps: Mapping[str, StepPlan]
-    schemas: Mapping[str, str]
-    """DDL of the rows of every root that is not a process step."""
-    sinks: tuple[SinkPlan, ...]
-    graph: JobGraph
-    named_sources: bool
-    carried: Mapping[str, str] = field(default_factory=dict)
-    """Process step to the cut whose blocks hold its output."""
 
 
 def plan_trunk(
@@ -170,7 +139,7 @@ class TrunkPlanner:
         return StreamFrame(
             mark_root(rows, uid),
             root=uid,
-            sides={name: lambda name=name: side(name) for name in sides},
+            sides={name: partial(side, name) for name in sides},
         )
 
     def process(
@@ -186,11 +155,11 @@ class TrunkPlanner:
         feeding = self._steps.get(_root_of(frame))
         if feeding is not None:
             carried = sorted(self._passed_on & set(self._outputs_below(feeding)))
+            source = f"{feeding.plan.uid}/{_tag_of(frame)}"
             packed = feeding.blocks.mapInArrow(
-                repacker(f"{feeding.plan.uid}/{frame.hf_tag}", keys, schema,  # type: ignore[attr-defined]
-                         self._settings.key_groups, tuple(carried)),
+                repacker(source, keys, schema, self._settings.key_groups, tuple(carried)),
                 WIRE_DDL,
-            )  # fmt: skip
+            )
         else:
             packed = frame.mapInArrow(packer(keys, schema, self._settings.key_groups), WIRE_DDL)
         settings = self._settings
@@ -230,11 +199,11 @@ class TrunkPlanner:
         if len(self._rolling) == 2:
             raise JobDefinitionError(
                 "NOT_SUPPORTED",
-                f"step {uid!r}: a job cannot have both .rolling and .aggregate; Spark plans all "
-                "aggregations of a query in the same way.",
+                f"step {uid!r}: a job cannot have both .rolling and .aggregate; Spark plans "
+                "all aggregations of a query in the same way.",
                 fix="put them into two jobs, or write one of them as a KeyedProcess.",
             )
-        result = _aggregated(frame, keys, columns)
+        result = aggregated(frame, keys, columns)
         kind = "rolling" if rolling else "aggregate"
         detail = f"{kind}({', '.join(f'{name}={value}' for name, value in columns.items())})"
         return self._native(uid, result, {key: _type_of(frame, key) for key in keys}, detail)
@@ -284,8 +253,8 @@ class TrunkPlanner:
             raise JobDefinitionError(
                 "STATEFUL_STEP_UNNAMED",
                 f"{reader} reads a stateful operator without a uid: {traced.stateful[0]}.",
-                fix='name it: df = flow.stateful("totals", df.groupBy("user").sum("diff")). Its '
-                "state is kept under that name.",
+                fix='name it: df = flow.stateful("totals", df.groupBy("user").sum("diff")). '
+                "Its state is kept under that name.",
             )
 
     def _refuse_after_aggregation(self, traced: Lineage, uid: str) -> None:
@@ -323,8 +292,8 @@ class TrunkPlanner:
                 source = root.removesuffix(f"/{BAD_SIDE}")
                 if source in self._graph.sources:
                     readers[source] = readers.get(source, 0) + 1
-        for uid, source in self._graph.sources.items():
-            if getattr(source, "on_bad_record", "") == "side" and uid not in self._side_reads:
+        for uid, declared in self._graph.sources.items():
+            if getattr(declared, "on_bad_record", "") == "side" and uid not in self._side_reads:
                 raise JobDefinitionError(
                     "SIDE_OUTPUT_NOT_READ",
                     f'source {uid!r} has on_bad_record="side", but nothing reads '
@@ -369,7 +338,7 @@ class TrunkPlanner:
             cuts.setdefault(uid, self._steps[uid].blocks)
         kinds = {kind for _, _, kind in self._natives.values()}
         return Trunk(
-            frame=_united(cuts),
+            frame=united(cuts),
             output_mode="update" if "Aggregate" in kinds else "append",
             rolling=True in self._rolling,
             native=bool(self._natives),
@@ -424,7 +393,7 @@ class TrunkPlanner:
                 else:
                     cuts[uid] = self._natives[uid][0]
             direct = _root_of(request.frame)
-            tag = request.frame.hf_tag if direct in self._steps else ""  # type: ignore[attr-defined]
+            tag = _tag_of(request.frame) if direct in self._steps else ""
             return SinkPlan(request.uid, request.sink, direct, tag)
         if sources != set(roots):
             raise JobDefinitionError(
@@ -436,105 +405,6 @@ class TrunkPlanner:
         # Stateless from source to sink: the sink's own frame is part of the trunk.
         cuts[request.uid] = request.frame
         return SinkPlan(request.uid, request.sink, request.uid)
-
-
-class EpochPlanner:
-    """The planner behind the Flow while an epoch's branches are rebuilt."""
-
-    def __init__(self, session: SparkSession, trunk: Trunk, frames: EpochFrames) -> None:
-        self._session, self._trunk, self._frames = session, trunk, frames
-        self.sinks: dict[str, DataFrame] = {}
-
-    def is_frame(self, value: object) -> bool:
-        return isinstance(value, DataFrame)
-
-    def columns(self, frame: DataFrame) -> list[str]:
-        return frame.columns
-
-    def read(self, uid: str, source: Source) -> StreamFrame:
-        # Rows straight from a source are never needed here: such sinks have cuts.
-        rows = self._empty(str(source.schema))  # type: ignore[attr-defined]
-        return StreamFrame(
-            rows,
-            root=uid,
-            sides={
-                BAD_SIDE: lambda: StreamFrame(self._empty(BAD_DDL), root=f"{uid}/{BAD_SIDE}")
-            },
-        )
-
-    def process(
-        self, uid: str, frame: DataFrame, keys: tuple[str, ...], process: KeyedProcess
-    ) -> StreamFrame:
-        plan = self._trunk.steps[uid]
-        return step_frame(plan, lambda tag: self._frames.step_rows(uid, tag))
-
-    def aggregate(
-        self,
-        uid: str,
-        frame: DataFrame,
-        keys: tuple[str, ...],
-        columns: dict[str, Any],
-        rolling: bool,
-    ) -> StreamFrame:
-        return StreamFrame(self._rows(uid, lambda: _aggregated(frame, keys, columns)), root=uid)
-
-    def name_stateful(self, uid: str, frame: DataFrame) -> StreamFrame:
-        return StreamFrame(self._rows(uid, lambda: frame), root=uid)
-
-    def write(self, uid: str, frame: DataFrame, sink: Sink) -> None:
-        self.sinks[uid] = frame
-
-    def _rows(self, uid: str, otherwise: Any) -> DataFrame:
-        return self._frames.rows(uid) if uid in self._trunk.cuts else otherwise()
-
-    def _empty(self, ddl: str) -> DataFrame:
-        return self._session.createDataFrame([], ddl)
-
-
-class EpochFrames:
-    """An epoch's frame, taken apart by cut."""
-
-    def __init__(self, trunk: Trunk, epoch: DataFrame) -> None:
-        self._trunk, self._epoch = trunk, epoch
-
-    def rows(self, cut: str) -> DataFrame:
-        """The rows of a cut: user rows, or the blocks of process steps."""
-        if len(self._trunk.cuts) == 1:
-            return self._epoch
-        at = self._trunk.cuts.index(cut)
-        return self._epoch.where(f.col(_CUT) == at).select(f"c{at}.*")
-
-    def step_blocks(self, uid: str) -> DataFrame:
-        return self.rows(self._trunk.carried[uid])
-
-    def step_rows(self, uid: str, tag: str) -> DataFrame:
-        return blocks_to_rows(self.step_blocks(uid), self._trunk.steps[uid], tag)
-
-
-def replay(job: Job, session: SparkSession, trunk: Trunk, frames: EpochFrames) -> EpochPlanner:
-    """Run the user's pipeline on an epoch's rows."""
-    planner = EpochPlanner(session, trunk, frames)
-    job.declared_pipeline(Flow(planner, JobGraph()))
-    return planner
-
-
-def step_frame(plan: StepPlan, rows_of: Any) -> StreamFrame:
-    """The output of a process step as the user sees it."""
-
-    def output(tag: str) -> StreamFrame:
-        root = plan.uid if tag == MAIN else f"{plan.uid}/{tag}"
-        return StreamFrame(mark_root(rows_of(tag), root), root=plan.uid, tag=tag)
-
-    main = output(MAIN)
-    main.__dict__["hf_sides"] = {
-        tag: lambda tag=tag: output(tag) for tag in plan.spec.outputs if tag != MAIN
-    }
-    return main
-
-
-def blocks_to_rows(blocks: DataFrame, plan: StepPlan, tag: str) -> DataFrame:
-    schema = plan.spec.outputs[tag]
-    return blocks.mapInArrow(unpacker(f"{plan.uid}/{tag}", schema), columns_ddl(schema))
 
 
 def arrow_schema(frame: DataFrame, what: str) -> Any:
@@ -571,40 +441,20 @@ def _check_key_types(uid: str, keys: tuple[str, ...], schema: Any) -> None:
             )
 
 
-def _aggregated(frame: DataFrame, keys: tuple[str, ...], columns: dict[str, Any]) -> DataFrame:
-    computed = [
-        (getattr(f, value)(name) if isinstance(value, str) else value).alias(name)
-        for name, value in columns.items()
-    ]
-    return frame.groupBy(*keys).agg(*computed)
-
-
 def _root_of(frame: DataFrame) -> str:
+    """The root that a frame is, without any DataFrame operation in between."""
     return str(frame.__dict__["hf_root"]) if isinstance(frame, StreamFrame) else ""
 
 
-def _united(cuts: Mapping[str, DataFrame]) -> DataFrame:
-    """All cuts as one frame: the cut's number, and its row in a column of its own."""
-    if len(cuts) == 1:
-        return next(iter(cuts.values()))
-    tagged = [
-        frame.select(
-            f.lit(at).alias(_CUT),
-            f.struct(*[f"`{name}`" for name in frame.columns]).alias(f"c{at}"),
-        )
-        for at, frame in enumerate(cuts.values())
-    ]
-    united = tagged[0]
-    for frame in tagged[1:]:
-        united = united.unionByName(frame, allowMissingColumns=True)
-    return united
+def _tag_of(frame: DataFrame) -> str:
+    return str(frame.__dict__["hf_tag"])
 
 
 def _read_by_two(root: str, reader: str) -> JobDefinitionError:
     return JobDefinitionError(
         "STEP_READ_BY_TWO",
-        f"the output of step {root!r} is read by step {reader!r} and by something else. In one "
-        "Spark plan it would be computed twice.",
+        f"the output of step {root!r} is read by step {reader!r} and by something else. In "
+        "one Spark plan it would be computed twice.",
         fix=f"key what {root!r} returned directly (no DataFrame operation in between; do that "
-        f"work inside the process), and let only one step read it; sinks may read {root!r} too.",
+        f"work inside the process), and let one step read it; sinks may read {root!r} too.",
     )

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.listener import (
 
 from holdfast.checkpoint.record import EpochRecord, EpochStatus
 from holdfast.engine.epochs import EpochOutcome
+from holdfast.engine.readers import SKIPPED_PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ class ProgressListener(StreamingQueryListener):
             ended=started + timedelta(milliseconds=took),
             phases={**phases, "sinks": round(outcome.sink_seconds, 3)},
             input_rows=progress.get("numInputRows", 0),
+            skipped_rows=_skipped(progress),
             output_rows=sum(sink.rows for sink in outcome.sinks.values()),
             bytes_written=sum(sink.bytes for sink in outcome.sinks.values()),
             checkpoint_bytes=state_bytes_written(self._checkpoint, epoch),
@@ -100,6 +102,14 @@ class ProgressListener(StreamingQueryListener):
 
 def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
+
+
+def _skipped(progress: Mapping[str, Any]) -> int:
+    """Bad records that sources with ``on_bad_record="skip"`` left out."""
+    metrics = progress.get("observedMetrics", {})
+    return sum(
+        found["bad"] for name, found in metrics.items() if name.startswith(SKIPPED_PREFIX)
+    )
 
 
 def _watermark(progress: Mapping[str, Any]) -> datetime | None:

@@ -27,6 +27,7 @@ from holdfast.storage.files import write_atomic
 BAD_DDL = "raw string, reason string, file string"
 _CORRUPT = "__holdfast_corrupt"
 _BAD_MARK = "holdfast-bad-record"
+SKIPPED_PREFIX = "holdfast-skipped-"
 
 
 class Reader:
@@ -42,20 +43,17 @@ class Reader:
             return self._stream(uid, fmt, 1).schema(str(source.schema)).load(path), {}
         if isinstance(source, FileLog):
             path = _existing(uid, source.path, create=True)
-            return self._parsed(
-                self._stream(uid, "json", source.max_segments_per_epoch),
-                path, str(source.schema), source.on_bad_record, uid, "json",
-            )  # fmt: skip
+            stream = self._stream(uid, "json", source.max_segments_per_epoch)
+            return _parsed(uid, source, stream, path)
         if isinstance(source, Files):
             path = _existing(uid, source.path, create=False)
             stream = self._stream(uid, source.format, source.max_files_per_epoch)
             if source.format == "parquet":
                 return stream.schema(str(source.schema)).load(path), {}
             if source.format == "csv":
-                stream = stream.option("header", str(source.header).lower())
-            return self._parsed(
-                stream, path, str(source.schema), source.on_bad_record, uid, source.format
-            )
+                # Columns are found by place: refuse a header that names others.
+                stream = stream.option("header", source.header).option("enforceSchema", False)
+            return _parsed(uid, source, stream, path)
         raise JobDefinitionError(
             "UNKNOWN_SOURCE",
             f"source {uid!r} is a {type(source).__name__}, which this engine cannot read.",
@@ -70,41 +68,6 @@ class Reader:
             stream = stream.option("maxFilesPerTrigger", per_epoch)
         # Spark forgets, and never reads, files older than a week than the newest one.
         return stream.option("maxFileAge", "36500d")
-
-    def _parsed(
-        self, stream: Any, path: str, schema: str, on_bad: str, uid: str, fmt: str
-    ) -> tuple[DataFrame, dict[str, DataFrame]]:
-        names = parse_columns(schema).names
-        rows = (
-            stream.schema(f"{schema}, {_CORRUPT} string")
-            .option("mode", "PERMISSIVE")
-            .option("columnNameOfCorruptRecord", _CORRUPT)
-            .load(path)
-        )
-        corrupt, file = f.col(_CORRUPT), f.col("_metadata.file_path")
-        columns = [f.col(f"`{name}`") for name in names]
-        if on_bad == "fail":
-            message = f.concat_ws(
-                "|", f.lit(_BAD_MARK), f.lit(uid), file, f.substring(corrupt, 1, 2000)
-            )
-            intact = f.coalesce(
-                f.when(corrupt.isNull(), f.lit(True)), f.raise_error(message).cast("boolean")
-            )
-            return rows.where(intact).select(*columns), {}
-        good = rows.where(corrupt.isNull()).select(*columns)
-        if on_bad == "skip":
-            counted = rows.observe(
-                f"{_BAD_MARK}:{uid}",
-                f.count(corrupt).alias("bad"),
-                f.count(f.lit(1)).alias("all"),
-            )
-            return counted.where(corrupt.isNull()).select(*columns), {}
-        bad = (
-            rows.where(corrupt.isNotNull())
-            .select(corrupt.alias("raw"), file.alias("file"))
-            .mapInArrow(_reasons(schema, fmt), BAD_DDL)
-        )
-        return good, {BAD_SIDE: bad}
 
     def _materialise(self, uid: str, source: Collection) -> str:
         """Write a collection's rows where they can be read again after a crash."""
@@ -121,6 +84,49 @@ class Reader:
                 # Spark reads files in the order of their modification times.
                 os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
         return str(target)
+
+
+def _parsed(
+    uid: str, source: Files | FileLog, stream: Any, path: str
+) -> tuple[DataFrame, dict[str, DataFrame]]:
+    """Text to rows, with records that do not parse treated as the source says."""
+    schema, fmt = str(source.schema), _format_of(source)
+    rows = (
+        stream.schema(f"{schema}, {_CORRUPT} string")
+        .option("mode", "PERMISSIVE")
+        .option("columnNameOfCorruptRecord", _CORRUPT)
+        .load(path)
+    )
+    corrupt, file = f.col(_CORRUPT), f.col("_metadata.file_path")
+    columns = [f.col(f"`{name}`") for name in parse_columns(schema).names]
+    if source.on_bad_record == "fail":
+        message = f.concat_ws(
+            "|", f.lit(_BAD_MARK), f.lit(uid), file, f.substring(corrupt, 1, 2000)
+        )
+        intact = f.coalesce(
+            f.when(corrupt.isNull(), f.lit(True)), f.raise_error(message).cast("boolean")
+        )
+        return rows.where(intact).select(*columns), {}
+    if source.on_bad_record == "skip":
+        rows = rows.observe(skipped_metric(uid), f.count(corrupt).alias("bad"))
+    good = rows.where(corrupt.isNull()).select(*columns)
+    if source.on_bad_record == "skip":
+        return good, {}
+    bad = (
+        rows.where(corrupt.isNotNull())
+        .select(corrupt.alias("raw"), file.alias("file"))
+        .mapInArrow(_reasons(schema, fmt), BAD_DDL)
+    )
+    return good, {BAD_SIDE: bad}
+
+
+def skipped_metric(uid: str) -> str:
+    """The name under which Spark reports how many records of a source were skipped."""
+    return f"{SKIPPED_PREFIX}{uid}"
+
+
+def _format_of(source: Source | None) -> str:
+    return source.format if isinstance(source, Files) else "json"
 
 
 def spark_source_name(uid: str) -> str:
@@ -206,9 +212,9 @@ def why_bad(raw: str, schema: str, fmt: str) -> str:
     """Why a line does not parse, in words. Only ever asked for lines that do not."""
     columns = parse_columns(schema)
     if fmt == "csv":
-        found = len(next(csv.reader(io.StringIO(raw)), []))
-        if found != len(columns):
-            return f"{found} values for {len(columns)} columns"
+        values = len(next(csv.reader(io.StringIO(raw)), []))
+        if values != len(columns):
+            return f"{values} values for {len(columns)} columns"
         return "a value does not have the type of its column"
     try:
         value = json.loads(raw)
@@ -223,19 +229,23 @@ def why_bad(raw: str, schema: str, fmt: str) -> str:
     return "a value does not have the type of its column"
 
 
+_JSON_KINDS: tuple[tuple[Callable[[pa.DataType], bool], type | tuple[type, ...]], ...] = (
+    (pa.types.is_boolean, bool),
+    (pa.types.is_integer, int),
+    (pa.types.is_floating, (int, float)),
+    (pa.types.is_decimal, (int, float)),
+    (pa.types.is_temporal, str),
+    (pa.types.is_struct, dict),
+    (pa.types.is_map, dict),
+    (pa.types.is_list, list),
+)
+
+
 def _json_fits(value: Any, kind: pa.DataType) -> bool:
-    if pa.types.is_boolean(kind):
-        return isinstance(value, bool)
-    if pa.types.is_integer(kind):
-        return isinstance(value, int) and not isinstance(value, bool)
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if pa.types.is_temporal(kind):
-        return isinstance(value, str)
-    if pa.types.is_struct(kind) or pa.types.is_map(kind):
-        return isinstance(value, dict)
-    if pa.types.is_list(kind):
-        return isinstance(value, list)
+    for matches, classes in _JSON_KINDS:
+        if matches(kind):
+            boolean = isinstance(value, bool) and classes is not bool
+            return isinstance(value, classes) and not boolean
     return True
 
 
@@ -248,7 +258,7 @@ def bad_record_error(text: str, graph_sources: dict[str, Source]) -> BadRecordEr
     raw = rest.split("\n", 1)[0].removesuffix(" SQLSTATE: P0001").rstrip()
     path = Path(unquote(urlparse(url).path))
     source = graph_sources.get(uid)
-    schema, fmt = str(getattr(source, "schema", "")), getattr(source, "format", "json")
+    schema, fmt = str(getattr(source, "schema", "")), _format_of(source)
     number, line = _find_line(path, raw)
     line = line if line is not None else raw
     reason = why_bad(line, schema, fmt) if schema else "it does not parse"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
+from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -22,8 +23,11 @@ from holdfast.state.log import Head
 from holdfast.state.packing import from_wire, gather, pack, to_wire
 from holdfast.state.runner import StepPlan, StepRunner
 
-WIRE_SCHEMA = pa.schema([("kg", pa.int32()), ("tag", pa.string()), ("block", pa.binary())])
-WIRE_DDL = "kg int, tag string, block binary"
+WIRE_SCHEMA = pa.schema(
+    [("kg", pa.int32()), ("place", pa.int64()), ("tag", pa.string()), ("block", pa.binary())]
+)
+WIRE_DDL = "kg int, place bigint, tag string, block binary"
+"""A block between two hops: its key group, its place in the order of blocks, its output."""
 HEAD_DDL = (
     "format int, sequence bigint, base bigint, tags string, live_keys bigint, "
     "log_rows bigint, log_bytes bigint"
@@ -31,6 +35,7 @@ HEAD_DDL = (
 INPUT_TAG = ""
 """Blocks with this tag are a step's input; all others pass through it untouched."""
 _HEAD_FORMAT = 1
+_WIRE_BATCH_BYTES = 32 * 1024**2
 
 _indexes: dict[int, KeyGroupIndex] = {}
 _caches: dict[int, HeapCache] = {}
@@ -44,20 +49,14 @@ def packer(keys: tuple[str, ...], schema: pa.Schema, key_groups: int) -> Callabl
 
     def pack_rows(batches: ArrowBatches) -> ArrowBatches:
         index = _indexes.setdefault(key_groups, KeyGroupIndex(key_groups))
-        groups: list[int] = []
-        blocks: list[bytes] = []
-        size = 0
+        wire = _WireBatch()
         fitted = (_fit(batch, schema) for batch in batches)
         for group, block in pack(fitted, keys, index):
-            data = to_wire(block)
-            groups.append(group)
-            blocks.append(data)
-            size += len(data)
-            if size > 32 * 1024**2:
-                yield _wire(groups, [INPUT_TAG] * len(groups), blocks)
-                groups, blocks, size = [], [], 0
-        if groups:
-            yield _wire(groups, [INPUT_TAG] * len(groups), blocks)
+            wire.add(group, to_wire(block))
+            if wire.size > _WIRE_BATCH_BYTES:
+                yield wire.take()
+        if wire.groups:
+            yield wire.take()
 
     return pack_rows
 
@@ -127,15 +126,42 @@ def _fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def _wire(groups: list[int], tags: list[str], blocks: list[bytes]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(groups, pa.int32()),
-            pa.array(tags, pa.string()),
-            pa.array(blocks, pa.binary()),
-        ],
-        schema=WIRE_SCHEMA,
-    )
+class _WireBatch:
+    """Input blocks on their way to the shuffle.
+
+    The shuffle hands blocks over in any order, so each carries its place: the task it comes
+    from, and its number there. An epoch that is run again is then processed in the same
+    order, and gives the same rows.
+    """
+
+    def __init__(self) -> None:
+        context = TaskContext.get()
+        assert context is not None
+        self._place = context.partitionId() << 32
+        self.groups: list[int] = []
+        self._places: list[int] = []
+        self._blocks: list[bytes] = []
+        self.size = 0
+
+    def add(self, group: int, block: bytes) -> None:
+        self.groups.append(group)
+        self._places.append(self._place)
+        self._blocks.append(block)
+        self._place += 1
+        self.size += len(block)
+
+    def take(self) -> pa.RecordBatch:
+        batch = pa.RecordBatch.from_arrays(
+            [
+                pa.array(self.groups, pa.int32()),
+                pa.array(self._places, pa.int64()),
+                pa.array([INPUT_TAG] * len(self.groups), pa.string()),
+                pa.array(self._blocks, pa.binary()),
+            ],
+            schema=WIRE_SCHEMA,
+        )
+        self.groups, self._places, self._blocks, self.size = [], [], [], 0
+        return batch
 
 
 class SparkGroupStore:
@@ -197,7 +223,7 @@ class KeyGroupProcessor(StatefulProcessor):
             handle.getMapState("log", "sequence bigint", "block binary"),
         )
 
-    def handleInputRows(  # noqa: N802 - Spark's name
+    def handleInputRows(  # type: ignore[override]  # noqa: N802 - Spark's name
         self,
         key: Any,
         rows: Iterator[Row],
@@ -205,18 +231,22 @@ class KeyGroupProcessor(StatefulProcessor):
     ) -> Iterator[Row]:
         with carry_errors():
             group = key[0]
-            blocks: list[pa.RecordBatch] = []
+            waiting: list[tuple[int, bytes]] = []
             for row in rows:
                 if row.tag == INPUT_TAG:
-                    blocks.append(from_wire(row.block, self._plan.input_schema))
+                    waiting.append((row.place, row.block))
                 else:
                     yield row
-            if not blocks:
+            if not waiting:
                 return
+            waiting.sort()
+            blocks = [from_wire(block, self._plan.input_schema) for _, block in waiting]
             result = self._runner().run(self._store, group, blocks)
             self._sizes.add({(self._plan.uid, group): (result.live_keys, result.log_bytes)})
-            for tag, batch in result.outputs:
-                yield Row(kg=group, tag=f"{self._plan.uid}/{tag}", block=to_wire(batch))
+            for at, (tag, batch) in enumerate(result.outputs):
+                yield Row(
+                    kg=group, place=at, tag=f"{self._plan.uid}/{tag}", block=to_wire(batch)
+                )
 
     def _runner(self) -> StepRunner:
         """The step's runner of this worker; made once per worker and run of the job."""

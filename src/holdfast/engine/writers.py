@@ -16,7 +16,7 @@ from holdfast.checkpoint.record import SinkResult
 from holdfast.engine.transport import carry_errors
 from holdfast.engine.worker import decoded_blocks, unpacker
 from holdfast.errors import JobDefinitionError
-from holdfast.sinks import Console, Files, Memory, Sink
+from holdfast.sinks import Console, Discard, Files, Memory, Sink
 from holdfast.state.packing import gather
 from holdfast.state.runner import StepPlan
 from holdfast.state.schema import columns_ddl
@@ -80,6 +80,8 @@ def writer_for(
         return MemoryWriter(sink)
     if isinstance(sink, Console):
         return ConsoleWriter(uid, sink)
+    if isinstance(sink, Discard):
+        return DiscardWriter()
     raise JobDefinitionError(
         "UNKNOWN_SINK",
         f"sink {uid!r} is a {type(sink).__name__}, which this engine cannot write.",
@@ -170,17 +172,29 @@ def _count_rows(path: Path, file_format: str) -> int:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: lines.read(1 << 20), b""))
 
 
-class MemoryWriter:
+class _Forgetful:
+    """A sink that keeps nothing which outlives the process."""
+
+    def open(self) -> None:
+        """There is nothing to put right."""
+
+    def has(self, epoch: int) -> bool:
+        return False
+
+
+class DiscardWriter(_Forgetful):
+    """All rows computed, none kept."""
+
+    def write(self, epoch: int, rows: Rows) -> SinkResult:
+        rows.unpacked().write.format("noop").mode("overwrite").save()
+        return SinkResult(rows=0, bytes=0)
+
+
+class MemoryWriter(_Forgetful):
     """Rows in the driver, for tests."""
 
     def __init__(self, sink: Memory) -> None:
         self._sink = sink
-
-    def open(self) -> None:
-        """Nothing outlives the process."""
-
-    def has(self, epoch: int) -> bool:
-        return False
 
     def write(self, epoch: int, rows: Rows) -> SinkResult:
         found = [tuple(row) for row in rows.unpacked().collect()]
@@ -188,17 +202,11 @@ class MemoryWriter:
         return SinkResult(rows=len(found), bytes=0)
 
 
-class ConsoleWriter:
+class ConsoleWriter(_Forgetful):
     """The first rows of every epoch, as a table."""
 
     def __init__(self, uid: str, sink: Console) -> None:
         self._uid, self._sink = uid, sink
-
-    def open(self) -> None:
-        """Nothing is kept."""
-
-    def has(self, epoch: int) -> bool:
-        return False
 
     def write(self, epoch: int, rows: Rows) -> SinkResult:
         from rich.console import Console as Terminal

@@ -47,7 +47,7 @@ class JobGraph:
             raise JobDefinitionError(
                 "UID_MISSING" if not isinstance(uid, str) else "INVALID_UID",
                 f"the uid of a {what} is {shorten(uid)} ({place}).",
-                fix=f'give every {what} a name of its own as the first argument, such as "edits":'
+                fix=f'give every {what} a name as the first argument, such as "edits":'
                 " 1 to 64 letters, digits, '.', '_' or '-'. State, metrics and savepoints hang"
                 " on it.",
                 place=place,

@@ -80,7 +80,7 @@ class Job:
         if parallelism > groups:
             raise JobDefinitionError(
                 "INVALID_PARALLELISM",
-                f"job {self.name!r}: parallelism {parallelism} is above its {groups} key groups.",
+                f"job {self.name!r}: parallelism {parallelism} exceeds {groups} key groups.",
                 fix="raise key_groups or lower the parallelism.",
             )
         return groups

@@ -1,8 +1,9 @@
-"""Where rows go: ``hf.sinks.Files``, ``.Console``, ``.Memory``."""
+"""Where rows go: ``hf.sinks.Files``, ``.Console``, ``.Memory``, ``.Discard``."""
 
 from holdfast.sinks.base import Delivery, Sink
 from holdfast.sinks.console import Console
+from holdfast.sinks.discard import Discard
 from holdfast.sinks.files import Files
 from holdfast.sinks.memory import Memory, memory_rows
 
-__all__ = ["Console", "Delivery", "Files", "Memory", "Sink", "memory_rows"]
+__all__ = ["Console", "Delivery", "Discard", "Files", "Memory", "Sink", "memory_rows"]

@@ -90,7 +90,7 @@ class ValueState(State):
 
 
 class ListState(State):
-    """A list per key: ``add``, ``extend``, ``get``, ``update``, ``clear``, iteration, ``len``."""
+    """A list per key: ``add``, ``extend``, ``get``, ``update``, ``clear``, iteration."""
 
     kind_name = "list"
 
@@ -103,7 +103,7 @@ class ListState(State):
 
 
 class MapState(State):
-    """A map per key, used like a dict: ``self.seen["page"] = 3``, ``in``, ``items()``, ``del``."""
+    """A map per key, used like a dict: ``self.seen["page"] = 3``, ``in``, ``items()``."""
 
     kind_name = "map"
 

@@ -119,7 +119,8 @@ class ListHandle(Handle):
         self._coerce = coerce
 
     def _items(self) -> list[Any]:
-        return self._table.get(self._cursor.key, [])
+        items: list[Any] = self._table.get(self._cursor.key, [])
+        return items
 
     def add(self, item: Any) -> None:
         self.extend((item,))
@@ -157,7 +158,8 @@ class MapHandle(Handle):
         self._coerce_key, self._coerce = coerce_key, coerce
 
     def _entries(self) -> dict[Any, Any]:
-        return self._table.get(self._cursor.key, {})
+        entries: dict[Any, Any] = self._table.get(self._cursor.key, {})
+        return entries
 
     def __getitem__(self, entry: Any) -> Any:
         return self._coerce(self._entries()[entry])
@@ -224,10 +226,10 @@ class ReducingHandle(ValueHandle):
         self.value = item if current is None else self._reduce(current, item)
 
 
-class AggregatingHandle(ValueHandle):
+class AggregatingHandle(Handle):
     """An accumulator per key; what is read is its result."""
 
-    __slots__ = ("_add", "_create", "_result")
+    __slots__ = ("_add", "_create", "_result", "_stored")
 
     def __init__(
         self,
@@ -238,23 +240,20 @@ class AggregatingHandle(ValueHandle):
         result: Callable[[Any], Any],
         **how: Any,
     ) -> None:
-        super().__init__(cursor, default=None, **how)
+        super().__init__(cursor)
+        self._stored = ValueHandle(cursor, default=None, **how)
         self._create, self._add, self._result = create, add, result
 
+    def attach(self, group: KeyGroup, table: Table) -> None:
+        super().attach(group, table)
+        self._stored.attach(group, table)
+
     def add(self, item: Any) -> None:
-        current = ValueHandle.value.__get__(self)
-        self.accumulator = self._add(self._create() if current is None else current, item)
-
-    @property
-    def accumulator(self) -> Any:
-        return ValueHandle.value.__get__(self)
-
-    @accumulator.setter
-    def accumulator(self, value: Any) -> None:
-        ValueHandle.value.__set__(self, value)
+        current = self._stored.value
+        self._stored.value = self._add(self._create() if current is None else current, item)
 
     @property
     def value(self) -> Any:
         """The result so far; None for a key that has seen nothing."""
-        current = ValueHandle.value.__get__(self)
+        current = self._stored.value
         return None if current is None else self._result(current)

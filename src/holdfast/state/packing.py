@@ -54,7 +54,7 @@ def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def to_wire(block: pa.RecordBatch) -> bytes:
-    return block.serialize().to_pybytes()
+    return bytes(block.serialize())
 
 
 def from_wire(data: bytes, schema: pa.Schema) -> pa.RecordBatch:

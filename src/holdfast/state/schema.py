@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -148,11 +148,11 @@ class _Parser:
             yield kind, match[kind]
             at = match.end()
 
-    def fail(self, why: str) -> Any:
+    def fail(self, why: str) -> NoReturn:
         raise JobDefinitionError(
             "INVALID_SCHEMA",
             f"the {self._what} {shorten(self._text)} cannot be read: {why}.",
-            fix='write it as Spark DDL, such as "user string, total bigint, tags array<string>".',
+            fix='write it as Spark DDL, such as "user string, total bigint".',
         )
 
     def _peek(self, ahead: int = 0) -> str:
@@ -197,7 +197,7 @@ class _Parser:
             if not self._accept(","):
                 return
 
-    def type(self) -> pa.DataType:
+    def type(self) -> pa.DataType:  # noqa: PLR0911 - one line per kind of type
         word = self._next().lower()
         if word in _SIMPLE:
             return _SIMPLE[word]
@@ -242,7 +242,9 @@ class _Parser:
 
     def _number(self) -> int:
         word = self._next()
-        return int(word) if word.isdigit() else int(self.fail(f"{word!r} is not a number"))
+        if not word.isdigit():
+            self.fail(f"{word!r} is not a number")
+        return int(word)
 
     def _interval(self) -> pa.DataType:
         unit = self._next().lower()

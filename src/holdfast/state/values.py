@@ -21,6 +21,9 @@ import pyarrow as pa
 NAN = float("nan")
 """The one NaN used in keys: a dict finds NaN only by identity."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_NTZ = datetime(1970, 1, 1)
+
 Convert = Callable[[Any], Any]
 
 
@@ -47,7 +50,7 @@ def is_mutable(kind: pa.DataType) -> bool:
 
 
 @cache
-def coercion(kind: pa.DataType) -> Convert:  # noqa: PLR0911 - one line per type
+def coercion(kind: pa.DataType) -> Convert:  # noqa: PLR0911, PLR0912 - one line per type
     """A function that brings a user's value into the type's exact form or raises TypeError.
 
     The result never shares a list or a dict with the argument.
@@ -140,17 +143,17 @@ def _decimal(kind: pa.DataType) -> Convert:
 
 
 def _timestamp(kind: pa.DataType) -> Convert:
-    def with_zone(value: Any) -> datetime:
+    def with_zone(value: Any) -> Any:
         _instance(value, datetime, "timestamp")
         if value.tzinfo is None:
             raise TypeError(f"{value!r} has no time zone; a timestamp needs one (use UTC)")
-        return datetime.fromtimestamp(0, UTC) + (value - datetime.fromtimestamp(0, UTC))
+        return _EPOCH + (value - _EPOCH)  # a subclass becomes a plain datetime in UTC
 
-    def without_zone(value: Any) -> datetime:
+    def without_zone(value: Any) -> Any:
         _instance(value, datetime, "timestamp_ntz")
         if value.tzinfo is not None:
             raise TypeError(f"{value!r} has a time zone; a timestamp_ntz has none")
-        return datetime(*value.timetuple()[:6], value.microsecond)
+        return _EPOCH_NTZ + (value - _EPOCH_NTZ)
 
     return with_zone if kind.tz else without_zone
 
@@ -175,9 +178,7 @@ def _struct(kind: pa.DataType) -> Convert:
         if isinstance(value, dict):
             unknown = set(value) - {name for name, _ in fields}
             if unknown:
-                raise TypeError(
-                    f"{value!r} has fields {sorted(unknown)} the struct does not have"
-                )
+                raise TypeError(f"{value!r} has unknown fields {sorted(unknown)}")
             return cls(*(part(value.get(name)) for name, part in fields))
         if not isinstance(value, (tuple, list)) or len(value) != len(fields):
             _wrong(value, f"struct with {len(fields)} fields")
@@ -281,7 +282,7 @@ def encode(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 @cache
 def _key_part(kind: pa.DataType) -> Convert | None:
-    """Make a decoded value usable as a dict key: hashable, and equal exactly when Spark's is."""
+    """Make a decoded value usable as a dict key: hashable, and equal when Spark's is."""
     if pa.types.is_floating(kind):
         return lambda value: NAN if value is not None and math.isnan(value) else value
     if pa.types.is_list(kind):
