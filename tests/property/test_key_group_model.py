@@ -29,12 +29,12 @@ import holdfast as hf
 from holdfast.errors import UserCodeError
 from holdfast.state.heap import HeapCache, KeyGroup
 from holdfast.state.key_groups import KeyGroupIndex
-from holdfast.state.log import Head
 from holdfast.state.packing import from_wire, pack, to_wire
 from holdfast.state.process import MAIN, inspect_process
 from holdfast.state.runner import StepPlan, StepRunner
 from holdfast.state.schema import parse_columns
 from holdfast.state.values import decode_keys
+from stores import BatchStore, StoredGroup
 
 KEY_GROUPS = 3
 STEP = "everything"
@@ -178,34 +178,6 @@ def model_key(name: Any, number: Any) -> ModelKey:
     """Keys that Spark calls equal, made equal for Python: all NaNs are one key."""
     is_nan = isinstance(number, float) and math.isnan(number)
     return name, "NaN" if is_nan else number
-
-
-@dataclass
-class StoredGroup:
-    head: Head | None = None
-    blocks: dict[int, bytes] = field(default_factory=dict)
-
-
-class BatchStore:
-    """A key group's part of the state store inside one batch: a copy until it commits."""
-
-    def __init__(self, committed: StoredGroup) -> None:
-        self.group = StoredGroup(committed.head, dict(committed.blocks))
-
-    def read_head(self) -> Head | None:
-        return self.group.head
-
-    def write_head(self, head: Head) -> None:
-        self.group.head = head
-
-    def read_block(self, sequence: int) -> bytes | None:
-        return self.group.blocks.get(sequence)
-
-    def write_block(self, sequence: int, block: bytes) -> None:
-        self.group.blocks[sequence] = block
-
-    def remove_block(self, sequence: int) -> None:
-        del self.group.blocks[sequence]
 
 
 class Worker:

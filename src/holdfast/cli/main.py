@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import checkpoints, config, doctor, jobs, run
+from holdfast.cli import checkpoints, config, demo, doctor, jobs, run
 from holdfast.cli.output import clean, plain, write_line
 from holdfast.errors import HoldfastError
 
@@ -34,6 +34,7 @@ app.command("show")(jobs.show)
 app.command("attempts")(jobs.attempts)
 app.command("checkpoints")(checkpoints.checkpoints)
 app.command("doctor")(doctor.doctor)
+app.command("demo")(demo.demo)
 app.add_typer(config.app, name="config")
 
 

@@ -133,7 +133,8 @@ def run_attempt(request: AttemptRequest) -> bool:
             attempt=request.attempt,
             checkpoint=directory.checkpoint,
             incremental=job.checkpoint.incremental,
-            sources=tuple(trunk.graph.sources),
+            sources=trunk.reported_sources,
+            natives=trunk.reported_natives,
             outcomes=runner.outcomes,
             on_epoch=epochs,
         )
@@ -186,9 +187,6 @@ def _start(
     if trunk.native:
         # Spark's own operators cannot keep their state as Avro.
         conf.set("spark.sql.streaming.stateStore.encodingFormat", "unsaferow")
-    if not trunk.named_sources:
-        conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "false")
-        conf.set("spark.sql.streaming.offsetLog.formatVersion", "1")
     conf.set("spark.sql.streaming.useStreamlineAggregator", str(trunk.rolling).lower())
     interval = request.job.checkpoint.interval_seconds
     writer = (

@@ -102,6 +102,24 @@ def lineage(frame: DataFrame, *, within: str | None = None) -> Lineage:
     )
 
 
+def marks_in_order(frame: DataFrame) -> list[str]:
+    """All marked roots of a plan, from the sink's side down, left before right.
+
+    Spark reports sources and stateful operators in that order, and by no name.
+    """
+    marks: list[str] = []
+    stack = [frame._jdf.queryExecution().analyzed()]
+    while stack:
+        node = stack.pop()
+        if node.getClass().getSimpleName() == "SubqueryAlias":
+            alias = node.alias()
+            if alias.startswith(_ROOT_MARK):
+                marks.append(alias.removeprefix(_ROOT_MARK))
+        children = node.children()
+        stack.extend(children.apply(i) for i in reversed(range(children.size())))
+    return marks
+
+
 def _is_stateful(node: Any, kind: str) -> bool:
     if kind in _STATEFUL_NODES:
         return bool(node.isStreaming())

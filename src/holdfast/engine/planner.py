@@ -14,8 +14,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.engine.frames import Lineage, StreamFrame, lineage, mark_root
+from holdfast.engine.frames import Lineage, StreamFrame, lineage, mark_root, marks_in_order
 from holdfast.engine.readers import Reader
+from holdfast.engine.session import allow_unnamed_sources
 from holdfast.engine.trunk import (
     SinkPlan,
     Trunk,
@@ -57,6 +58,8 @@ def plan_trunk(
     named = not survey.read_twice()
     passed_on = survey.outputs_read()
     final = survey
+    if not named:
+        allow_unnamed_sources(session)
     if not named or survey.needs_pass_through(passed_on):
         final = _run(job, session, settings, job_directory, named=named, passed_on=passed_on)
     return final.trunk(named)
@@ -337,8 +340,10 @@ class TrunkPlanner:
         for uid in self._leaf_steps():
             cuts.setdefault(uid, self._steps[uid].blocks)
         kinds = {kind for _, _, kind in self._natives.values()}
+        frame = united(cuts)
+        marks = [mark.partition("/")[0] for mark in marks_in_order(frame)]
         return Trunk(
-            frame=united(cuts),
+            frame=frame,
             output_mode="update" if "Aggregate" in kinds else "append",
             rolling=True in self._rolling,
             native=bool(self._natives),
@@ -348,6 +353,8 @@ class TrunkPlanner:
             sinks=tuple(sinks),
             graph=self._graph,
             named_sources=named,
+            reported_sources=tuple(uid for uid in marks if uid in self._graph.sources),
+            reported_natives=tuple(uid for uid in marks if uid in self._natives),
             carried=carried,
         )
 

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from holdfast.checkpoint.record import EpochRecord, EpochStatus
+from holdfast.checkpoint.record import EpochRecord, EpochStatus, StateSize
 from holdfast.engine.epochs import EpochOutcome
 from holdfast.engine.readers import SKIPPED_PREFIX
 
@@ -44,11 +44,13 @@ class ProgressListener(StreamingQueryListener):
         checkpoint: Path,
         incremental: bool,
         sources: tuple[str, ...],
+        natives: tuple[str, ...],
         outcomes: dict[int, EpochOutcome],
         on_epoch: Callable[[EpochRecord], None],
     ) -> None:
         self._attempt, self._checkpoint, self._incremental = attempt, checkpoint, incremental
-        self._sources, self._outcomes, self._on_epoch = sources, outcomes, on_epoch
+        self._sources, self._natives = sources, natives
+        self._outcomes, self._on_epoch = outcomes, on_epoch
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Nothing to note: an attempt is registered before its query starts."""
@@ -90,7 +92,7 @@ class ProgressListener(StreamingQueryListener):
             bytes_written=sum(sink.bytes for sink in outcome.sinks.values()),
             checkpoint_bytes=state_bytes_written(self._checkpoint, epoch),
             checkpoint_kind="incremental" if self._incremental else "full",
-            state=outcome.state,
+            state={**outcome.state, **native_state(progress, self._natives)},
             sinks=outcome.sinks,
             watermark=_watermark(progress),
             offsets={
@@ -98,6 +100,19 @@ class ProgressListener(StreamingQueryListener):
                 for uid, source in zip(self._sources, progress.get("sources", []), strict=False)
             },
         )
+
+
+def native_state(progress: Mapping[str, Any], natives: tuple[str, ...]) -> dict[str, StateSize]:
+    """Rows and memory of Spark's own operators. Process steps count their keys themselves."""
+    operators = [
+        operator
+        for operator in progress.get("stateOperators", [])
+        if not operator["operatorName"].startswith("transformWithState")
+    ]
+    return {
+        uid: StateSize(rows=operator["numRowsTotal"], bytes=operator["memoryUsedBytes"])
+        for uid, operator in zip(natives, operators, strict=False)
+    }
 
 
 def parse_time(text: str) -> datetime:

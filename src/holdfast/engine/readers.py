@@ -99,22 +99,25 @@ def _parsed(
     )
     corrupt, file = f.col(_CORRUPT), f.col("_metadata.file_path")
     columns = [f.col(f"`{name}`") for name in parse_columns(schema).names]
+    # Spark parses only the columns that a query needs, so whether a record is bad would depend
+    # on what comes later. Naming them all where they are never computed makes it need all.
+    parsed = f.to_json(f.struct(*columns))
     if source.on_bad_record == "fail":
-        message = f.concat_ws(
-            "|", f.lit(_BAD_MARK), f.lit(uid), file, f.substring(corrupt, 1, 2000)
-        )
-        intact = f.coalesce(
-            f.when(corrupt.isNull(), f.lit(True)), f.raise_error(message).cast("boolean")
+        raw = f.concat(f.substring(parsed, 1, 0), f.substring(corrupt, 1, 2000))
+        message = f.concat_ws("|", f.lit(_BAD_MARK), f.lit(uid), file, raw)
+        intact = f.when(corrupt.isNull(), True).otherwise(
+            f.raise_error(message).cast("boolean")
         )
         return rows.where(intact).select(*columns), {}
     if source.on_bad_record == "skip":
         rows = rows.observe(skipped_metric(uid), f.count(corrupt).alias("bad"))
-    good = rows.where(corrupt.isNull()).select(*columns)
+    intact = f.when(corrupt.isNull(), True).otherwise(f.length(parsed) < 0)
+    good = rows.where(intact).select(*columns)
     if source.on_bad_record == "skip":
         return good, {}
     bad = (
         rows.where(corrupt.isNotNull())
-        .select(corrupt.alias("raw"), file.alias("file"))
+        .select(corrupt.alias("raw"), file.alias("file"), parsed.alias("parsed"))
         .mapInArrow(_reasons(schema, fmt), BAD_DDL)
     )
     return good, {BAD_SIDE: bad}

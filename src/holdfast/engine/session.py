@@ -70,6 +70,12 @@ def driver_session(runtime: RuntimeConfig) -> SparkSession:
     return builder.getOrCreate()
 
 
+def allow_unnamed_sources(session: SparkSession) -> None:
+    """Spark refuses names for a source that a plan reads twice; then none may have one."""
+    session.conf.set(f"{_STREAMING}.queryEvolution.enableSourceEvolution", "false")
+    session.conf.set(f"{_STREAMING}.offsetLog.formatVersion", "1")
+
+
 def query_session(
     session: SparkSession, checkpoint: CheckpointConfig, partitions: int, runtime: RuntimeConfig
 ) -> SparkSession:

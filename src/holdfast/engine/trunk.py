@@ -55,6 +55,10 @@ class Trunk:
     sinks: tuple[SinkPlan, ...]
     graph: JobGraph
     named_sources: bool
+    reported_sources: tuple[str, ...]
+    """Source uids in the order in which Spark reports their progress."""
+    reported_natives: tuple[str, ...]
+    """Uids of Spark's own stateful operators in the order in which it reports them."""
     carried: Mapping[str, str] = field(default_factory=dict)
     """Process step to the cut whose blocks hold its output."""
 

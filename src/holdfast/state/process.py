@@ -50,9 +50,10 @@ class KeyedProcess:
     Subclass it, declare state as class attributes and the output's columns as ``output``,
     and write one of
 
-    - ``process(self, record, ctx)``: called once per record, in order within a key. It may
-      yield any number of rows (tuples, or dicts by column name), or return a list of them,
-      or None.
+    - ``process(self, record, ctx)``: called once per record. Records of one key that lie in
+      one file come in the file's order; between files there is no order, as between the
+      partitions of a topic. It may yield any number of rows (tuples, or dicts by column
+      name), or return a list of them, or None.
     - ``process_batch(self, keys, table, ctx)``: called with all records of a key group at
       once. `keys` is a list with one key per row, `table` an Arrow table. It returns an
       Arrow table (or record batch) of the output's columns, or None. Read and write state

@@ -1,0 +1,37 @@
+"""One JVM for all tests of this folder; every test gets a job directory of its own."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.sinks import memory_rows
+from spark.workplace import Memory, Workplace
+
+# Workers unpickle the tests' process classes by reference.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")])
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path)
+
+
+@pytest.fixture
+def memory() -> Memory:
+    """Memory sinks with names that no other test uses."""
+    prefix = uuid.uuid4().hex
+
+    def sink(name: str) -> tuple[hf.sinks.Memory, Callable[[], list[Any]]]:
+        full = f"{prefix}-{name}"
+        return hf.sinks.Memory(full), lambda: memory_rows(full)
+
+    return sink

@@ -1,0 +1,75 @@
+"""Running pipelines as jobs in the tests' own JVM, and the truth to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import holdfast as hf
+from holdfast.checkpoint.record import EpochRecord, EpochStatus
+from holdfast.config import RuntimeConfig
+from holdfast.control.registry import Registry
+from holdfast.control.runner import run_job
+from holdfast.control.states import RunState
+
+Memory = Callable[[str], tuple[hf.sinks.Memory, Callable[[], list[Any]]]]
+Pipeline = Callable[[hf.Flow], None]
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Runs pipelines as jobs, the way `holdfast run --available-now` does."""
+
+    path: Path
+
+    @property
+    def registry_url(self) -> str:
+        return f"sqlite:///{self.path / 'registry.db'}"
+
+    def job(self, pipeline: Pipeline, name: str = "job", **options: Any) -> hf.Job:
+        job = hf.Job(name, **({"parallelism": 2} | options))
+        job.pipeline(pipeline)
+        return job
+
+    def run(
+        self,
+        pipeline: Pipeline,
+        name: str = "job",
+        *,
+        heap_limit: str = "64 MiB",
+        max_epochs: int | None = None,
+        **options: Any,
+    ) -> RunState:
+        return run_job(
+            self.job(pipeline, name, **options),
+            runtime=RuntimeConfig(
+                storage=self.path / "jobs",
+                master="local[2]",
+                driver_memory="1500m",
+                heap_limit=heap_limit,
+            ),
+            registry_url=self.registry_url,
+            available_now=max_epochs is None,
+            max_epochs=max_epochs,
+        )
+
+    def epochs(self, name: str = "job") -> list[EpochRecord]:
+        with Registry(self.registry_url) as registry:
+            found = registry.epochs(registry.job(name).id)
+        return [record for record in found if record.status is EpochStatus.COMMITTED]
+
+
+def running_totals(
+    edits: Iterable[Mapping[str, Any] | tuple[Any, ...]], keys: int = 1
+) -> list[tuple[Any, ...]]:
+    """The truth: what the running total per key is after each edit, in plain Python."""
+    totals: dict[Any, int] = {}
+    rows = []
+    for edit in edits:
+        values = tuple(edit.values()) if isinstance(edit, Mapping) else edit
+        key, diff = values[:keys], values[keys]
+        totals[key] = totals.get(key, 0) + diff
+        rows.append((*key, totals[key]))
+    return rows
