@@ -137,3 +137,51 @@ def keep_all(kinds: Mapping[str, str]) -> hf.KeyedProcess:
     made = type("KeepAllOf", (KeepAll,), members | {"names": tuple(kinds)})
     process: hf.KeyedProcess = made()
     return process
+
+
+class TotalAndCount(hf.KeyedProcess):
+    """RunningTotal with a variable added."""
+
+    total = hf.ValueState("bigint", default=0)
+    count = hf.ValueState("int", default=0)
+    output = "user string, total bigint, count int"
+
+    def process(self, edit: Any, ctx: hf.Context) -> Iterable[Any]:
+        self.total.value += edit.diff
+        self.count.value += 1
+        yield edit.user, self.total.value, self.count.value
+
+
+class RenamedTotal(hf.KeyedProcess):
+    """TotalAndCount with `total` under a new name, and `count` wider."""
+
+    balance = hf.ValueState("bigint", default=0, renamed_from="total")
+    count = hf.ValueState("bigint", default=0)
+    output = "user string, total bigint"
+
+    def process(self, edit: Any, ctx: hf.Context) -> Iterable[Any]:
+        self.balance.value += edit.diff
+        self.count.value += 1
+        yield edit.user, self.balance.value
+
+
+class OtherNameTotal(hf.KeyedProcess):
+    """`total` under a new name, and nothing said about it."""
+
+    balance = hf.ValueState("bigint", default=0)
+    output = "user string, total bigint"
+
+    def process(self, edit: Any, ctx: hf.Context) -> Iterable[Any]:
+        yield edit.user, self.balance.value
+
+
+class TextTotal(hf.KeyedProcess):
+    total = hf.ValueState("string")
+    output = "user string, total bigint"
+
+    def process(self, edit: Any, ctx: hf.Context) -> Iterable[Any]:
+        yield edit.user, len(self.total.value or "")
+
+
+class OtherKeyTotal(RunningTotal):
+    """The same state, keyed by another column."""

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from spark.workplace import Memory, Workplace
 
 import holdfast as hf
 from holdfast.demo.edits import generate
 from holdfast.errors import BadRecordError, DataError, JobDefinitionError, NotFoundError
+from spark.workplace import Memory, Workplace
 
 SCHEMA = "user string, diff bigint"
 ROWS = [(edit["user"], edit["diff"]) for edit in generate(300, users=20, seed=4)]
@@ -211,10 +211,10 @@ def test_damaged_parquet_is_named(place: Workplace, memory: Memory) -> None:
 
 
 def test_missing_directory(place: Workplace, memory: Memory) -> None:
-    with pytest.raises(NotFoundError, match="INPUT_NOT_FOUND.*nowhere"):
+    with pytest.raises(NotFoundError, match=r"INPUT_NOT_FOUND.*nowhere"):
         copy(place, hf.sources.Files(place.path / "nowhere", "json", SCHEMA), memory("out")[0])
 
 
 def test_collection_row_that_does_not_fit(place: Workplace, memory: Memory) -> None:
-    with pytest.raises(JobDefinitionError, match="ROW_DOES_NOT_FIT.*'many'"):
+    with pytest.raises(JobDefinitionError, match=r"ROW_DOES_NOT_FIT.*'many'"):
         copy(place, hf.sources.Collection([("a", "many")], SCHEMA), memory("out")[0])

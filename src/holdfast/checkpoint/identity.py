@@ -102,10 +102,13 @@ class JobDirectory:
             {"format": FORMAT_VERSION, **vars(identity), "operators": operators},
         )
 
+    def last_begun(self) -> int | None:
+        """The newest epoch whose input is fixed."""
+        return _newest(self.checkpoint / "offsets")
+
     def last_committed(self) -> int | None:
         """The newest epoch that Spark has committed."""
-        names = list_names(self.checkpoint / "commits")
-        return max((int(name) for name in names if name.isdigit()), default=None)
+        return _newest(self.checkpoint / "commits")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -126,6 +129,10 @@ class JobDirectory:
             lock.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
             lock.flush()
             yield
+
+
+def _newest(log: Path) -> int | None:
+    return max((int(name) for name in list_names(log) if name.isdigit()), default=None)
 
 
 def _owner(text: str) -> str:

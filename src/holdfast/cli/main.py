@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import checkpoints, config, demo, doctor, jobs, run
+from holdfast.cli import bench, checkpoints, config, demo, doctor, jobs, run
 from holdfast.cli.output import clean, plain, write_line
 from holdfast.errors import HoldfastError
 
@@ -35,6 +35,7 @@ app.command("attempts")(jobs.attempts)
 app.command("checkpoints")(checkpoints.checkpoints)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
+app.command("bench")(bench.bench)
 app.add_typer(config.app, name="config")
 
 

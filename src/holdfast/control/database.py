@@ -8,6 +8,7 @@ writer fails at once when another writer came first, whatever the busy timeout s
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 import time
@@ -30,6 +31,7 @@ from holdfast.errors import (
 )
 
 BUSY_SECONDS = 10.0
+_NO_ROOM_BYTES = 64 * 1024
 _WRITE = "holdfast_write"
 _MIGRATION_LOCK = 0x686F6C64  # any number that all holdfast processes agree on
 _alembic_lock = threading.Lock()  # Alembic keeps its context in module globals
@@ -191,6 +193,13 @@ class Database:
             raise self._unavailable(cause) from error
 
     def _unavailable(self, cause: BaseException) -> EnvironmentProblem:
+        if self.file is not None and _is_full(cause, self.file.parent):
+            return EnvironmentProblem(
+                "DISK_FULL",
+                f"the registry {self.file} cannot be written: its disk is full.",
+                fix=f"free space in {self.file.parent} and start again; no job has lost "
+                "anything, the registry only keeps their history.",
+            )
         return EnvironmentProblem(
             "REGISTRY_UNAVAILABLE",
             f"the registry {self.shown_url} cannot be used: {cause}",
@@ -202,6 +211,17 @@ class Database:
 def _begin_sqlite(connection: Connection) -> None:
     write = connection.get_execution_options().get(_WRITE, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _is_full(error: BaseException, folder: Path) -> bool:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return False
+    # A full disk also shows as a failed write of the shared-memory file.
+    no_room = shutil.disk_usage(folder).free < _NO_ROOM_BYTES
+    return code & 0xFF == sqlite3.SQLITE_FULL or (
+        code & 0xFF == sqlite3.SQLITE_IOERR and no_room
+    )
 
 
 def _is_busy(error: BaseException) -> bool:

@@ -7,10 +7,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from holdfast.checkpoint.identity import FIRST_TIMELINE, JobDirectory
-from holdfast.errors import ConflictError, HoldfastError
+from holdfast.errors import ConflictError
 from holdfast.storage.file_sink_log import FileSinkLog
 from holdfast.storage.files import exclusive_lock, make_directory, remove_tree, storage_errors
-from holdfast.storage.files import list_names as visible_names
 
 JOB = "wiki-demo"
 JOB_FILE = Path(__file__).with_name("job.py")
@@ -118,14 +117,6 @@ class Progress:
 
     def open_epoch(self) -> int | None:
         """The epoch whose input is fixed but which is not committed, if there is one."""
-        checkpoint = self._place.job.checkpoint
-        begun = _newest(checkpoint / "offsets")
-        return begun if begun is not None and begun != _newest(checkpoint / "commits") else None
+        begun = self._place.job.last_begun()
+        return begun if begun != self._place.job.last_committed() else None
 
-
-def _newest(log: Path) -> int | None:
-    try:
-        names = visible_names(log)
-    except HoldfastError:
-        return None
-    return max((int(name) for name in names if name.isdigit()), default=None)

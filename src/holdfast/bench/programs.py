@@ -1,0 +1,105 @@
+"""What is run: command lines of holdfast jobs and of plain Spark programs.
+
+Both sides report in the same way, by JSON lines on standard output: `started` with the
+seconds of each step of the start, then `epoch` for each micro-batch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PARTITIONS = 2
+MASTER = f"local[{PARTITIONS}]"
+DRIVER_MEMORY = "2g"
+EDITS_DDL = "user string, page string, diff bigint, ts timestamp, bot boolean, comment string"
+KEYED_DDL = "user string, diff bigint, ts timestamp"
+"""What the stateful programs read of an edit."""
+SOURCE_VARIABLE = "BENCH_SOURCE"
+FILES_VARIABLE = "BENCH_FILES_PER_EPOCH"
+OUT_VARIABLE = "BENCH_OUT"
+
+_JOBS = Path(__file__).with_name("jobs.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program to measure. `folder` is its own: state, output and log are in it."""
+
+    arguments: tuple[str, ...]
+    folder: Path
+    checkpoint: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, *self.arguments]
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    @property
+    def scratch(self) -> Path:
+        return self.folder / "tmp"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.txt"
+
+    def full_environment(self) -> dict[str, str]:
+        """The user's, without settings of holdfast that would make runs differ."""
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.upper().startswith("HOLDFAST_")
+        }
+        # Spark's local files, RocksDB among them, go where the rest of the program is.
+        return inherited | {"SPARK_LOCAL_DIRS": str(self.scratch)} | dict(self.environment)
+
+
+def holdfast(
+    job: str, folder: Path, *, source: Path, files_per_epoch: int, heap_limit: str = "1 GiB"
+) -> Program:
+    """`holdfast run` of a job in jobs.py, until the input is used up."""
+    home = folder / "home"
+    return Program(
+        arguments=(
+            *("-m", "holdfast.cli.main", "run", str(_JOBS), "--job", job),
+            *("--available-now", "--json", "--home", str(home)),
+        ),
+        folder=folder,
+        checkpoint=home / "jobs" / job / "checkpoint",
+        environment={
+            SOURCE_VARIABLE: str(source),
+            FILES_VARIABLE: str(files_per_epoch),
+            OUT_VARIABLE: str(folder / "out"),
+            "HOLDFAST_MASTER": MASTER,
+            "HOLDFAST_DRIVER_MEMORY": DRIVER_MEMORY,
+            "HOLDFAST_HEAP_LIMIT": heap_limit,
+        },
+    )
+
+
+def plain(query: str, folder: Path, *, source: Path, files_per_epoch: int) -> Program:
+    """A query of plain.py, until the input is used up."""
+    checkpoint = folder / "checkpoint"
+    return Program(
+        arguments=(
+            *("-m", "holdfast.bench.plain", query, "--source", str(source)),
+            *("--files-per-epoch", str(files_per_epoch)),
+            *("--checkpoint", str(checkpoint), "--out", str(folder / "out")),
+        ),
+        folder=folder,
+        checkpoint=checkpoint,
+    )
+
+
+def verifier(folder: Path, cases: Path) -> Program:
+    """verify.py over all that `cases` lists."""
+    return Program(
+        arguments=("-m", "holdfast.bench.verify", str(cases)), folder=folder, checkpoint=folder
+    )

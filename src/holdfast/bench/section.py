@@ -1,0 +1,150 @@
+"""What a section of the benchmark is, and how it is run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.bench import inputs
+from holdfast.bench.measure import Failed, Measured, measure
+from holdfast.bench.programs import Program
+
+EDIT_FILES = 80
+SMALL_BATCH, LARGE_BATCH = 2, 10
+"""Files per epoch: 100,000 and 500,000 records."""
+
+TWS = "plain transformWithState"
+GROUP_BY = "plain groupBy"
+PROCESS = "holdfast .process"
+PROCESS_BATCH = "holdfast .process_batch"
+
+Summary = dict[str, Any]
+"""A section's `rows` and `bars`, ready for JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """How much there is to do. A smaller scale means smaller batches, not fewer of them."""
+
+    folder: Path
+    scale: float
+
+    def scaled(self, count: int, *, at_least: int = 1) -> int:
+        return max(at_least, round(count * self.scale))
+
+    @cached_property
+    def file_records(self) -> int:
+        return self.scaled(50_000, at_least=10)
+
+    @cached_property
+    def users(self) -> int:
+        return self.scaled(120_000, at_least=10)
+
+    def batch(self, files: int) -> int:
+        return files * self.file_records
+
+    @cached_property
+    def edits(self) -> Path:
+        return self.folder / "inputs" / f"edits-{self.file_records}"
+
+    def make_edits(self) -> None:
+        inputs.edits(
+            self.edits, files=EDIT_FILES, file_records=self.file_records, users=self.users
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One program to run in a section."""
+
+    name: str
+    program: Program
+    batch: int
+    source: Path
+    keys: int = 0
+    skip_epochs: int = 0
+    kind: str = ""
+    """How verify.py reads the state."""
+
+    @property
+    def label(self) -> str:
+        keys = f", {self.keys:,} keys" if self.keys else ""
+        return f"{self.name}, {self.batch:,} records per batch{keys}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    row: Row
+    outcome: Measured | Failed
+    exact: bool | None = None
+
+    @property
+    def run(self) -> Measured | None:
+        return self.outcome if isinstance(self.outcome, Measured) else None
+
+    def common(self) -> dict[str, Any]:
+        """What every section's rows tell."""
+        run, failure = self.run, None if self.run else self.outcome
+        return {
+            "name": self.row.name,
+            "batch": self.row.batch,
+            "failed": failure.reason if isinstance(failure, Failed) else None,
+            "peak_memory": asdict(run.memory) if run else None,
+            "batch_seconds": [round(epoch.seconds, 3) for epoch in run.epochs] if run else [],
+            "run_seconds": round(run.seconds, 1) if run else None,
+        }
+
+
+class Progress(Protocol):
+    """Who is told how far the benchmark is."""
+
+    def step(self, text: str) -> None:
+        """Something begins that is not measured."""
+
+    def begin(self, section: str, label: str) -> None: ...
+
+    def epoch(self, number: int) -> None: ...
+
+    def end(self, section: str, label: str, outcome: Measured | Failed) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """`plan` is pure; `prepare` makes the inputs; `check` says which results are exact."""
+
+    name: str
+    plan: Callable[[Work], list[Row]]
+    prepare: Callable[[Work], None]
+    summarise: Callable[[Sequence[Result]], Summary]
+    check: Callable[[Work, Sequence[Result], Progress], dict[int, bool]] = (
+        lambda work, results, progress: {}
+    )
+
+    def folder(self, work: Work) -> Path:
+        return work.folder / "runs" / self.name
+
+
+def run_section(section: Section, work: Work, progress: Progress) -> Summary:
+    shutil.rmtree(section.folder(work), ignore_errors=True)
+    progress.step(f"{section.name}: making the input files")
+    section.prepare(work)
+    results = []
+    for row in section.plan(work):
+        progress.begin(section.name, row.label)
+        outcome = measure(row.program, progress.epoch)
+        progress.end(section.name, row.label, outcome)
+        results.append(Result(row=row, outcome=outcome))
+    progress.step(f"{section.name}: checking what was written")
+    verdicts = section.check(work, results, progress)
+    results = [
+        Result(row=result.row, outcome=result.outcome, exact=verdicts.get(at))
+        for at, result in enumerate(results)
+    ]
+    for result in results:
+        if result.run and result.exact is not False:
+            shutil.rmtree(result.row.program.folder)
+    return section.summarise(results)

@@ -1,0 +1,78 @@
+"""Is the state that a program left right? Run in a process of its own, after the measuring.
+
+The expected totals are computed from the input files by Arrow alone. The found ones come from
+the checkpoint through Spark's state reader; holdfast's blocks are read as the Arrow streams
+they are, not by the code that wrote them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+
+from holdfast.bench.plain import ENCODING, RUNTIME
+from holdfast.bench.programs import PARTITIONS
+from holdfast.config import CheckpointConfig
+from holdfast.engine.session import driver_session, query_session
+
+
+def main() -> None:
+    cases = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    spark = driver_session(RUNTIME)
+    session = query_session(spark, CheckpointConfig(), PARTITIONS, RUNTIME)
+    for case in cases:
+        verdict = {"event": "case", "name": case["name"], "exact": _is_exact(session, case)}
+        sys.stdout.write(json.dumps(verdict) + "\n")
+        sys.stdout.flush()
+    spark.stop()
+
+
+def _is_exact(session: SparkSession, case: dict[str, Any]) -> bool:
+    session.conf.set(ENCODING, "unsaferow" if case["kind"] == "native" else "avro")
+    read = {"process": _process, "value": _value, "native": _native}[case["kind"]]
+    found = read(session, case["checkpoint"])
+    edits = ds.dataset(case["source"], format="parquet").to_table(columns=["user", "diff"])
+    expected = edits.group_by("user").aggregate([("diff", "sum")])
+    return _sorted(found) == _sorted(expected)
+
+
+def _sorted(totals: pa.Table) -> list[tuple[str, int]]:
+    user, total = (totals.column(at).to_pylist() for at in range(2))
+    return sorted(zip(user, total, strict=True))
+
+
+def _native(session: SparkSession, checkpoint: str) -> pa.Table:
+    """Buffers of a native aggregation; the only one is the sum."""
+    buffers = session.read.format("statestore").load(checkpoint)
+    return buffers.select("key.*", "value.*").toArrow()
+
+
+def _value(session: SparkSession, checkpoint: str) -> pa.Table:
+    return _variable(session, checkpoint, "total").select("key.*", "value.*").toArrow()
+
+
+def _process(session: SparkSession, checkpoint: str) -> pa.Table:
+    """The blocks of every key group's log, oldest first; a later row of a key counts."""
+    log = _variable(session, checkpoint, "log").select(
+        "key.*", "user_map_key.sequence", "user_map_value.block"
+    )
+    totals: dict[str, int] = {}
+    for row in sorted(log.collect(), key=lambda row: row.sequence):
+        with pa.ipc.open_stream(row.block) as stream:
+            block = stream.read_all()
+        totals.update(zip(block["k0"].to_pylist(), block["v_total"].to_pylist(), strict=True))
+    return pa.table({"user": list(totals), "total": list(totals.values())})
+
+
+def _variable(session: SparkSession, checkpoint: str, name: str) -> DataFrame:
+    return session.read.format("statestore").option("stateVarName", name).load(checkpoint)
+
+
+if __name__ == "__main__":
+    main()
