@@ -17,6 +17,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from holdfast.engine.transport import carry_errors
 from holdfast.errors import CorruptionError
+from holdfast.state.collector import end_of_task
 from holdfast.state.heap import HeapCache
 from holdfast.state.key_groups import KeyGroupIndex
 from holdfast.state.log import Head
@@ -57,6 +58,7 @@ def packer(keys: tuple[str, ...], schema: pa.Schema, key_groups: int) -> Callabl
                 yield wire.take()
         if wire.groups:
             yield wire.take()
+        end_of_task()
 
     return pack_rows
 
@@ -101,6 +103,7 @@ def unpacker(tag: str, schema: pa.Schema) -> Callable[..., Any]:
     def unpack_rows(batches: ArrowBatches) -> ArrowBatches:
         for table in gather(decoded_blocks(batches, tag, schema)):
             yield from table.combine_chunks().to_batches()
+        end_of_task()
 
     return unpack_rows
 
@@ -258,5 +261,4 @@ class KeyGroupProcessor(StatefulProcessor):
         return known[1]
 
     def close(self) -> None:
-        for cache in _caches.values():
-            cache.end_of_task()
+        end_of_task()

@@ -55,7 +55,7 @@ class Handle:
 class ValueHandle(Handle):
     """One value per key."""
 
-    __slots__ = ("_coerce", "_default", "_exact", "_mutable")
+    __slots__ = ("_coerce", "_copied", "_default", "_exact")
 
     def __init__(
         self,
@@ -68,15 +68,13 @@ class ValueHandle(Handle):
     ) -> None:
         super().__init__(cursor)
         self._default, self._exact, self._coerce = default, exact, coerce
-        self._mutable = mutable
+        self._copied = mutable
 
     @property
     def value(self) -> Any:
         """The value, or the declared default. Assigning None clears it."""
-        value = self._table.get(self._cursor.key)
-        if value is None:
-            value = self._default
-        if self._mutable and value is not None:
+        value = self._table.get(self._cursor.key, self._default)
+        if self._copied and value is not None:
             # A copy: changing it in place would change the state behind the log's back.
             return self._coerce(value)
         return value
@@ -96,17 +94,23 @@ class ValueHandle(Handle):
     def get_many(self, keys: Iterable[Any]) -> list[Any]:
         """Values of many keys of this key group at once, for ``process_batch``."""
         get, default = self._table.get, self._default
-        if default is None:
-            return [get(key) for key in keys]
-        return [default if (value := get(key)) is None else value for key in keys]
+        found = [get(key, default) for key in keys]
+        if self._copied:
+            return [None if value is None else self._coerce(value) for value in found]
+        return found
 
     def put_many(self, keys: Iterable[Any], values: Iterable[Any]) -> None:
-        """Set many keys of this key group at once, for ``process_batch``."""
+        """Set many keys of this key group at once, for ``process_batch``; None clears."""
         changed, table, exact, has = self._changed, self._table, self._exact, self._group.has
         for key, given in zip(keys, values, strict=True):
             if key not in changed:
                 changed[key] = has(key)
-            table[key] = given if type(given) is exact else self._coerce(given)
+            if type(given) is exact:
+                table[key] = given
+            elif given is None:
+                table.pop(key, None)
+            else:
+                table[key] = self._coerce(given)
 
 
 class ListHandle(Handle):

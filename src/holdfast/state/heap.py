@@ -7,7 +7,6 @@ fails half-way leaves nothing stale behind.
 
 from __future__ import annotations
 
-import gc
 import secrets
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -46,7 +45,10 @@ class KeyGroup:
         return cls(layout, number, [{} for _ in layout.variables])
 
     def has(self, key: Any) -> bool:
-        return any(key in table for table in self.tables)
+        for table in self.tables:  # noqa: SIM110 - half the time of any(), and it is called often
+            if key in table:
+                return True
+        return False
 
     def touch(self, key: Any) -> None:
         """Call before the first write to a key in a batch."""
@@ -103,13 +105,15 @@ class KeyGroup:
 
     def flush(self, store: GroupStore) -> bool:
         """Write what changed, and the head; returns whether the log was compacted."""
-        keys = [key for key, existed in self.changed.items() if existed or self.has(key)]
+        keys, live, has = [], self.live_keys, self.has
+        for key, existed in self.changed.items():
+            exists = has(key)
+            if exists or existed:
+                keys.append(key)
+            live += exists - existed
         if not keys:
             self.changed = {}
             return False
-        live = self.live_keys + sum(
-            self.has(key) - existed for key, existed in self.changed.items()
-        )
         tag = secrets.token_hex(6)
         block = encode_block(self.layout, keys, self.tables)
         head = after_append(self.head, tag=tag, live_keys=live, rows=len(keys), size=len(block))
@@ -138,7 +142,6 @@ class HeapCache:
         self.dropped = 0
         self._groups: OrderedDict[Hashable, KeyGroup] = OrderedDict()
         self._used = 0
-        self._tasks = 0
 
     def take(self, owner: Hashable, layout: StateLayout, number: int) -> KeyGroup:
         """Remove and return a key group; a fresh one if it is not here or was laid out
@@ -164,16 +167,3 @@ class HeapCache:
 
     def __len__(self) -> int:
         return len(self._groups)
-
-    def end_of_task(self) -> None:
-        """Hide the cached state from the garbage collector.
-
-        PySpark's daemon runs a full collection after every task, which walks every cached
-        object: 0.18 s per million entries. Frozen objects are not walked. Now and then the
-        freeze is lifted, so that real garbage does not stay frozen for ever.
-        """
-        self._tasks += 1
-        if self._tasks % 256 == 0:
-            gc.unfreeze()
-            gc.collect()
-        gc.freeze()

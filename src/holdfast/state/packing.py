@@ -7,8 +7,10 @@ group. Blocks in flight carry no schema (both sides know it), only stored ones d
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.errors import DataError
@@ -25,8 +27,7 @@ def pack(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Cut rows into (key group, block), keeping the order of rows within a group."""
     for table in gather(batches):
-        names = decode_keys([table.column(name) for name in keys])
-        groups = np.fromiter((index[key] for key in names), np.int32, len(names))
+        groups = _groups_of([table.column(name) for name in keys], index)
         order = np.argsort(groups, kind="stable")
         ordered = groups[order]
         rows = table.take(pa.array(order)).combine_chunks().to_batches()[0]
@@ -34,6 +35,25 @@ def pack(
         ends = np.r_[starts[1:], len(ordered)]
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             yield int(ordered[start]), rows.slice(start, end - start)
+
+
+def _groups_of(keys: list[pa.ChunkedArray], index: KeyGroupIndex) -> npt.NDArray[np.uint16]:
+    """The key group of every row. As uint16 they are sorted twice as fast."""
+    if len(keys) == 1 and _has_dictionary(keys[0].type):
+        # A batch has far fewer keys than rows: look each key up once.
+        coded = keys[0].combine_chunks().dictionary_encode(null_encoding="encode")
+        groups = _looked_up(decode_keys([coded.dictionary]), index)
+        indices: npt.NDArray[np.int32] = coded.indices.to_numpy()
+        return groups[indices]
+    return _looked_up(decode_keys(keys), index)
+
+
+def _looked_up(keys: list[Any], index: KeyGroupIndex) -> npt.NDArray[np.uint16]:
+    return np.fromiter(map(index.__getitem__, keys), np.uint16, len(keys))
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_integer(kind))
 
 
 def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

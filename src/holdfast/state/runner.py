@@ -4,8 +4,9 @@ adapter, the test kit and the property tests all drive this one class."""
 from __future__ import annotations
 
 import traceback
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,9 @@ from holdfast.state.blocks import StateLayout
 from holdfast.state.heap import HeapCache, KeyGroup
 from holdfast.state.log import GroupStore
 from holdfast.state.process import MAIN, Context, KeyedProcess, ProcessSpec, Routed
-from holdfast.state.records import Columns, record_class
+from holdfast.state.records import Record, RecordMaker
 from holdfast.state.schema import type_ddl
-from holdfast.state.values import decode_keys, encode
+from holdfast.state.values import decode_keys, encode, keys_are_values
 
 _LIBRARY = str(Path(__file__).resolve().parents[1])
 
@@ -72,7 +73,7 @@ class StepRunner:
             (state.name, handle)
             for state, handle in zip(plan.spec.states, self._handles, strict=True)
         )
-        self._record = record_class(tuple(plan.input_schema.names))
+        self._make = RecordMaker(tuple(plan.input_schema.names))
         self._guarded(self._process.open)
         self._process.__dict__["_running"] = True
 
@@ -94,22 +95,27 @@ class StepRunner:
 
     def _run_records(self, block: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
         keys = decode_keys([block.column(name) for name in self._plan.keys])
-        columns, record_of = Columns(block), self._record
+        records = self._records_of(block, keys)
         context, process = self._context, self._process.process
         rows: list[Any] = []
         ends: list[int] = []
         extend, end = rows.extend, ends.append
-        at = 0
         try:
-            for at, key in enumerate(keys):
+            for key, record in zip(keys, records, strict=True):
                 context.key = key
-                result = process(record_of(columns, at), context)
+                result = process(record, context)
                 if result is not None:
                     extend(result)
                 end(len(rows))
         except Exception as error:
-            raise self._user_error(error, key, record_of(columns, at)) from error
-        return self._encode(rows, _Origin(keys, ends, columns, record_of))
+            raise self._user_error(error, key, record) from error
+        return self._encode(rows, _Origin(keys, ends, block, self._make.records))
+
+    def _records_of(self, block: pa.RecordBatch, keys: list[Any]) -> Iterator[Record]:
+        """The block's records; a key column that was just decoded is not decoded again."""
+        name = self._plan.keys[0]
+        shared = len(self._plan.keys) == 1 and keys_are_values(block.schema.field(name).type)
+        return self._make.records(block, {name: keys} if shared else {})
 
     def _run_batched(self, block: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
         keys = decode_keys([block.column(name) for name in self._plan.keys])
@@ -170,13 +176,12 @@ class StepRunner:
         self, tag: str, rows: list[Any], places: Sequence[int], origin: _Origin
     ) -> pa.RecordBatch:
         schema = self._plan.spec.outputs[tag]
+        if set(map(type, rows)) != {tuple} or set(map(len, rows)) != {len(schema)}:
+            return self._columns_slowly(tag, rows, places, origin)
         try:
-            columns = list(zip(*rows, strict=True))
-            if set(map(type, rows)) != {tuple} or len(columns) != len(schema):
-                raise TypeError  # noqa: TRY301 - the slow path finds out which row it is
             arrays = [
-                encode(values, field.type)
-                for values, field in zip(columns, schema, strict=True)
+                encode(list(map(itemgetter(at), rows)), field.type)
+                for at, field in enumerate(schema)
             ]
         except (TypeError, ValueError, OverflowError, pa.ArrowException):
             return self._columns_slowly(tag, rows, places, origin)
@@ -244,7 +249,11 @@ class StepRunner:
         facts: dict[str, Any] = {"step": self._plan.uid, "place": place}
         if record is not None:
             facts |= {"key": shorten(key), "record": shorten(record, 500)}
-        about = f"\n  key: {facts['key']}\n  record: {facts['record']}" if record else ""
+        about = (
+            f"\n  key: {facts['key']}\n  record: {facts['record']}"
+            if facts.get("record")
+            else ""
+        )
         if isinstance(error, HoldfastError):
             return type(error)(
                 error.name, f"{error.message}{where}{about}", fix=error.fix, **facts
@@ -296,12 +305,12 @@ class _Origin:
 
     keys: list[Any]
     ends: list[int]
-    columns: Columns
-    record_of: Any
+    block: pa.RecordBatch
+    records: Callable[..., Iterator[Record]]
 
     def of(self, output: int) -> tuple[Any, Any]:
         at = next(i for i, end in enumerate(self.ends) if end > output)
-        return self.keys[at], self.record_of(self.columns, at)
+        return self.keys[at], next(self.records(self.block.slice(at, 1), {}))
 
 
 def _as_tuple(row: Any, schema: pa.Schema) -> tuple[Any, ...]:

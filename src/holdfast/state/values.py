@@ -303,6 +303,11 @@ def _key_part(kind: pa.DataType) -> Convert | None:
     return None
 
 
+def keys_are_values(kind: pa.DataType) -> bool:
+    """Whether a key of this type is the decoded value itself."""
+    return _key_part(kind) is None
+
+
 def decode_keys(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Any]:
     """One key per row: the value itself for one key column, a tuple for several."""
     parts: list[list[Any]] = []
