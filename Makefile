@@ -49,7 +49,7 @@ bench: setup ## the speed table
 	$(BIN)/holdfast bench
 
 docs: setup ## build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet --site-dir site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
 # Keeps the pins that still fit; `make lock UPGRADE=--upgrade` takes the newest of everything.
 lock: setup ## write requirements.lock anew from pyproject.toml

@@ -28,6 +28,7 @@ from pydantic_settings import (
 )
 
 from holdfast.errors import HoldfastError, SettingsError, shorten
+from holdfast.faults import FAULTS_VARIABLE, LOG_VARIABLE
 from holdfast.types import parse_size
 
 FILE_NAME = "holdfast.toml"
@@ -234,6 +235,10 @@ def _flag_name(key: str) -> str:
 
 def _environment() -> _Layer:
     names = {name.upper(): name for name in os.environ}
+    for upper, name in names.items():
+        if upper.startswith(ENV_PREFIX) and upper not in (FAULTS_VARIABLE, LOG_VARIABLE):
+            key = upper.removeprefix(ENV_PREFIX).lower()
+            _refuse_unknown({key: None}, f"the environment variable {name}")
     try:
         values = EnvSettingsSource(Settings, env_ignore_empty=True)()
     except UnreadableVariable as error:

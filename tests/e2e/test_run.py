@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import shutil
 import signal
 import subprocess
@@ -51,7 +52,7 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
             ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
             for address in listening_addresses(driver.process.pid)
         )
-        driver.process.send_signal(signal.SIGTERM)
+        os.killpg(driver.process.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
         assert driver.end() == 0
         assert driver.events("ended") == [{"event": "ended", "state": "SUSPENDED"}]
     edits.send(3)
@@ -89,7 +90,7 @@ def small_disk(path: Path, size: str) -> Iterator[None]:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("full", ["balances", "home/jobs", "home"])
 def test_full_disk(tmp_path: Path, full: str) -> None:
-    """The sink's disk, the checkpoint's, the registry's: an error that says so, nothing lost."""
+    """The disk of the sink, the checkpoint, the registry: an error, and nothing is lost."""
     home = Home(tmp_path)
     edits = Edits(tmp_path / "edits")
     with small_disk(tmp_path / full, "8m"):

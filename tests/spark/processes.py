@@ -185,3 +185,28 @@ class TextTotal(hf.KeyedProcess):
 
 class OtherKeyTotal(RunningTotal):
     """The same state, keyed by another column."""
+
+
+class OnceRenamedTotal(RenamedTotal):
+    """RenamedTotal, the old name no longer mentioned."""
+
+    balance = hf.ValueState("bigint", default=0)
+
+
+class TwiceRenamedTotal(hf.KeyedProcess):
+    """And renamed once more."""
+
+    bytes = hf.ValueState("bigint", default=0, renamed_from="balance")
+    count = hf.ValueState("bigint", default=0)
+    output = "user string, total bigint"
+
+    def process(self, edit: Any, ctx: hf.Context) -> Iterable[Any]:
+        self.bytes.value += edit.diff
+        yield edit.user, self.bytes.value
+
+
+class ReusedName(TwiceRenamedTotal):
+    """A new variable under a name that older blocks have."""
+
+    bytes = hf.ValueState("bigint", default=0)
+    total = hf.ValueState("int")

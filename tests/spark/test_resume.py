@@ -14,12 +14,15 @@ import holdfast as hf
 from holdfast.demo.edits import generate
 from holdfast.errors import ConflictError, JobDefinitionError, StateMismatchError
 from spark.processes import (
+    OnceRenamedTotal,
     OtherKeyTotal,
     OtherNameTotal,
     RenamedTotal,
+    ReusedName,
     RunningTotal,
     TextTotal,
     TotalAndCount,
+    TwiceRenamedTotal,
 )
 from spark.workplace import Memory, Workplace, running_totals
 
@@ -84,10 +87,23 @@ def test_changes_of_code_that_keep_the_state(place: Workplace, memory: Memory) -
         expected.append((user, total, counts[user]))
     assert Counter(written()) == Counter(expected)
 
-    feed(place.path / "log", ROWS[800:], "c")
+    feed(place.path / "log", ROWS[800:1_000], "c")
     sink, written = memory("third")
     place.run(totals(place, sink, RenamedTotal))
-    assert Counter(written()) == Counter(truth[800:])
+    assert Counter(written()) == Counter(truth[800:1_000])
+
+    # The old name may go from the code, or the variable be renamed once more: blocks that
+    # were written under any of its names are still found.
+    feed(place.path / "log", ROWS[1_000:1_100], "d")
+    sink, written = memory("fourth")
+    place.run(totals(place, sink, OnceRenamedTotal))
+    assert Counter(written()) == Counter(truth[1_000:1_100])
+    feed(place.path / "log", ROWS[1_100:], "e")
+    sink, written = memory("fifth")
+    place.run(totals(place, sink, TwiceRenamedTotal))
+    assert Counter(written()) == Counter(truth[1_100:])
+    with pytest.raises(StateMismatchError, match="STATE_NAME_REUSED"):
+        place.run(totals(place, sink, ReusedName))
 
 
 @pytest.mark.parametrize(
@@ -134,6 +150,28 @@ def test_output_of_another_job_is_not_mixed_with(place: Workplace) -> None:
     (place.path / "jobs" / "job").rename(place.path / "gone")
     with pytest.raises(ConflictError, match="SINK_OWNED_BY_ANOTHER_JOB"):
         place.run(pipeline)
+
+
+def test_checkpoint_without_which_the_sink_would_skip_epochs(place: Workplace) -> None:
+    feed(place.path / "log", ROWS[:50], "a")
+    pipeline = totals(place, hf.sinks.Files(place.path / "out"))
+    place.run(pipeline)
+    (place.path / "jobs" / "job" / "checkpoint").rename(place.path / "gone")
+    with pytest.raises(StateMismatchError, match=r"SINK_AHEAD_OF_CHECKPOINT.*epochs up to 0"):
+        place.run(pipeline)
+
+
+def test_named_operator_is_the_same_in_another_run(place: Workplace, memory: Memory) -> None:
+    sink, written = memory("out")
+
+    def pipeline(flow: hf.Flow) -> None:
+        edits = flow.source("edits", hf.sources.FileLog(place.path / "log", SCHEMA))
+        flow.sink("out", flow.stateful("unique", edits.dropDuplicates(["user"])), sink)
+
+    for part in range(2):
+        feed(place.path / "log", ROWS[:50], f"p{part}")
+        place.run(pipeline)
+    assert len(written()) == len({user for user, _ in ROWS[:50]})
 
 
 def test_second_driver_is_refused(place: Workplace, memory: Memory) -> None:

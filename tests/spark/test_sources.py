@@ -85,8 +85,8 @@ def test_file_log_of_two_producers(place: Workplace, memory: Memory) -> None:
 
 BAD_JSON = {
     "not json at all": "not JSON",
-    '{"user": "a", "diff": "many"}': "column 'diff': 'many' is not a int64",
-    '{"user": "a", "diff": 1.5}': "column 'diff': 1.5 is not a int64",
+    '{"user": "a", "diff": "many"}': "column 'diff': 'many' is not a bigint",
+    '{"user": "a", "diff": 1.5}': "column 'diff': 1.5 is not a bigint",
     "[1, 2]": "a JSON list, not an object",
     '{"user": "half': "not JSON",
 }

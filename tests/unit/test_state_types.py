@@ -175,7 +175,7 @@ def test_golden_block_still_loads() -> None:
         key_kinds,
         (
             StateVariable("total", parse_type("double")),  # widened since
-            StateVariable("titles", parse_type("array<string>"), renamed_from="pages"),
+            StateVariable("titles", parse_type("array<string>"), older_names=("none", "pages")),
             StateVariable("added", parse_type("int")),
         ),
     )
@@ -202,6 +202,7 @@ def test_damaged_block_is_named() -> None:
         ("timestamp_ntz", NOON),
         ("date", NOON),
         ("decimal(3,1)", Decimal("123.4")),
+        ("decimal(38,10)", Decimal(10) ** 40),
         ("array<int>", ["x"]),
         ("struct<a:int>", {"b": 1}),
     ],

@@ -19,7 +19,7 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -167,6 +167,23 @@ def check_parallelism(
         )
 
 
+def check_sink_position(uid: str, committed: int | None, begun: int | None) -> None:
+    """A sink cannot have epochs that its checkpoint has never begun."""
+    if committed is None or (begun is not None and committed <= begun):
+        return
+    state = "is gone" if begun is None else f"has only come to epoch {begun}"
+    raise StateMismatchError(
+        "SINK_AHEAD_OF_CHECKPOINT",
+        f"sink {uid!r} holds the job's epochs up to {committed}, but the checkpoint {state}. "
+        "New epochs would have old numbers, and the sink would skip them.",
+        fix="restore the checkpoint directory, or start a job under another name with another "
+        "output directory.",
+        sink=uid,
+        committed=committed,
+        begun=begun,
+    )
+
+
 def reconciled(
     identity: JobIdentity, graph: JobGraph, *, named_sources: bool, started_before: bool
 ) -> JobIdentity:
@@ -182,11 +199,33 @@ def reconciled(
     )
 
 
+def older_names(
+    stored: Mapping[str, Any] | None, variables: Iterable[str], renames: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """The names that each variable may still have in stored blocks, newest first.
+
+    Blocks are not rewritten when a variable is renamed, so the job remembers every name, also
+    when `renamed_from` is taken out of the code again.
+    """
+    known = stored["older_names"] if stored else {}
+    found = {}
+    for name in variables:
+        before = [renames[name]] if name in renames else []
+        names = dict.fromkeys(
+            [*before, *known.get(name, ()), *(old for b in before for old in known.get(b, ()))]
+        )
+        names.pop(name, None)
+        if names:
+            found[name] = tuple(names)
+    return found
+
+
 def _plain(signature: OperatorSignature) -> dict[str, Any]:
     return {
         "kind": signature.kind,
         "keys": [[name, kind] for name, kind in signature.keys.items()],
         "variables": dict(signature.variables),
+        "older_names": {name: list(old) for name, old in signature.older_names.items()},
         "detail": signature.detail,
     }
 
@@ -245,6 +284,14 @@ def _check_operator(uid: str, stored: Mapping[str, Any], now: OperatorSignature)
             f"{_columns(keys)}. Every key would start empty.",
             "key by the same columns with the same types, or start a new job.",
         )
+    for name, old in now.older_names.items():
+        for reused in set(old) & set(now.variables):
+            raise _mismatch(
+                "STATE_NAME_REUSED",
+                f"step {uid!r} declares {reused!r}, the name under which older state of "
+                f"{name!r} is still stored; the two would be mixed up.",
+                f"give the new variable another name than {reused!r}.",
+            )
     for name, kind in stored["variables"].items():
         new_names = [new for new, old in now.renames.items() if old == name] or [name]
         if not any(new in now.variables for new in new_names):

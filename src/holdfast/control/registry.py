@@ -326,7 +326,15 @@ class Registry:
         return self._read_epochs(query)[::-1]
 
     def last_epoch(self, job_id: str) -> EpochRecord | None:
-        newest = self.epochs(job_id, last=1)
+        """The newest committed epoch."""
+        table = tables.epochs
+        query = (
+            select(table.c.record)
+            .where(table.c.job_id == job_id, table.c.status == EpochStatus.COMMITTED.value)
+            .order_by(table.c.epoch.desc(), table.c.attempt.desc())
+            .limit(1)
+        )
+        newest = self._read_epochs(query)
         return newest[0] if newest else None
 
     def _read_epochs(self, query: Select[Any]) -> list[EpochRecord]:

@@ -159,6 +159,9 @@ def run_job(
         except HoldfastError as error:
             failure = error
             raise
+        except KeyboardInterrupt:
+            state = RunState.CANCELED
+            raise
         finally:
             history.close()
             registry.end_attempt(attempt.id, state, clock.now(), failure)
@@ -206,8 +209,6 @@ def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
             raise KeyboardInterrupt
         stop.set()
 
-    # PySpark installs its own handler when the session starts: let it find the default,
-    # and put ours in place once more through this hook.
     previous = {
         number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)
     }

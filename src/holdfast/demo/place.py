@@ -119,4 +119,3 @@ class Progress:
         """The epoch whose input is fixed but which is not committed, if there is one."""
         begun = self._place.job.last_begun()
         return begun if begun != self._place.job.last_committed() else None
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from holdfast.checkpoint.identity import (
     JobDirectory,
     JobIdentity,
     check_parallelism,
+    check_sink_position,
     reconciled,
 )
 from holdfast.checkpoint.record import EpochRecord, EpochStatus
@@ -95,6 +97,7 @@ def run_attempt(request: AttemptRequest) -> bool:
             identity.key_groups,
             request.runtime.heap_limit_bytes,
             sizes,
+            identity.operators,
         )
         trunk = plan_trunk(job, session, settings, directory.path)
         sources = dict(trunk.graph.sources)
@@ -117,8 +120,9 @@ def run_attempt(request: AttemptRequest) -> bool:
             )
             for plan in trunk.sinks
         }
-        for writer in writers.values():
+        for uid, writer in writers.items():
             writer.open()
+            check_sink_position(uid, writer.last_epoch(), directory.last_begun())
         note("plan")
         epochs = _Counter(request)
         runner = EpochRunner(
@@ -229,7 +233,7 @@ def _deliver_last_events(spark: SparkSession) -> None:
 def start_session(runtime: RuntimeConfig, log: Path) -> SparkSession:
     """Start (or find) the driver's session, with the JVM's chatter in the attempt's log."""
     try:
-        with _output_to(log):
+        with _output_to(log), _own_interrupts():
             return driver_session(runtime)
     except PySparkRuntimeError as error:
         raise EnvironmentProblem(
@@ -237,6 +241,15 @@ def start_session(runtime: RuntimeConfig, log: Path) -> SparkSession:
             f"the JVM of Spark did not start: {error}. Its output is in {log}.",
             fix="run `holdfast doctor`; it checks Java, memory and disk.",
         ) from error
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """PySpark takes Ctrl-C over when a session starts, to end at once. Take it back."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ streaming frames, notes who reads what, and refuses what Spark would do wrongly 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast.checkpoint.identity import older_names
 from holdfast.engine.frames import Lineage, StreamFrame, lineage, mark_root, marks_in_order
 from holdfast.engine.readers import Reader
 from holdfast.engine.session import allow_unnamed_sources
@@ -47,6 +49,8 @@ class StepSettings:
     heap_limit: int
     sizes: Any
     """Accumulator that collects (uid, key group) -> (live keys, bytes)."""
+    stored: Mapping[str, Mapping[str, Any]]
+    """What is known of each step from earlier runs."""
 
 
 def plan_trunk(
@@ -151,7 +155,13 @@ class TrunkPlanner:
         schema = arrow_schema(frame, f"input of step {uid!r}")
         _check_key_types(uid, keys, schema)
         spec = inspect_process(process)
-        plan = StepPlan(uid, process, spec, keys, schema, self._settings.key_groups)
+        renames = {
+            state.name: state.renamed_from for state in spec.states if state.renamed_from
+        }
+        older = older_names(
+            self._settings.stored.get(uid), [state.name for state in spec.states], renames
+        )
+        plan = StepPlan(uid, process, spec, keys, schema, self._settings.key_groups, older)
         traced = lineage(frame)
         self._refuse_unnamed(traced, f"step {uid!r}")
         self._refuse_after_aggregation(traced, uid)
@@ -186,7 +196,8 @@ class TrunkPlanner:
                 state.name: f"{state.kind_name} {type_ddl(state.stored)}"
                 for state in spec.states
             },
-            {state.name: state.renamed_from for state in spec.states if state.renamed_from},
+            renames,
+            older,
         )
         return step_frame(plan, lambda tag: blocks_to_rows(blocks, plan, tag))
 
@@ -234,7 +245,7 @@ class TrunkPlanner:
         root = mark_root(frame, uid)
         self._natives[uid] = (root, traced, traced.stateful_kinds[0])
         self._graph.steps[uid] = OperatorSignature(
-            "native", dict(keys), {}, {}, detail or traced.stateful[0]
+            "native", dict(keys), detail=detail or _without_ids(traced.stateful[0])
         )
         return StreamFrame(root, root=uid)
 
@@ -446,6 +457,11 @@ def _check_key_types(uid: str, keys: tuple[str, ...], schema: Any) -> None:
                 f"step {uid!r} is keyed by {key!r}, which is or holds a map.",
                 fix="key by columns without maps; Spark cannot group by them either.",
             )
+
+
+def _without_ids(operator: str) -> str:
+    """Spark numbers the columns of a plan anew in every run: `user#12` is `user`."""
+    return re.sub(r"#\d+L?", "", operator)
 
 
 def _root_of(frame: DataFrame) -> str:

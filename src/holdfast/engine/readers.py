@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from holdfast.errors import BadRecordError, JobDefinitionError, NotFoundError, shorten
 from holdfast.sources import Collection, FileLog, Files, Source
 from holdfast.sources.base import BAD_SIDE
-from holdfast.state.schema import columns_ddl, parse_columns
+from holdfast.state.schema import columns_ddl, parse_columns, type_ddl
 from holdfast.state.values import coercion, encode, optional
 from holdfast.storage.files import write_atomic
 
@@ -228,7 +228,8 @@ def why_bad(raw: str, schema: str, fmt: str) -> str:
     for field in columns:
         found = value.get(field.name)
         if found is not None and not _json_fits(found, field.type):
-            return f"column {field.name!r}: {shorten(found, 80)} is not a {field.type}"
+            kind = type_ddl(field.type)
+            return f"column {field.name!r}: {shorten(found, 80)} is not a {kind}"
     return "a value does not have the type of its column"
 
 

@@ -59,6 +59,9 @@ class SinkWriter(Protocol):
     def has(self, epoch: int) -> bool:
         """Whether the epoch is committed already."""
 
+    def last_epoch(self) -> int | None:
+        """The newest epoch that the sink has."""
+
     def write(self, epoch: int, rows: Rows) -> SinkResult:
         """Write the epoch and commit it. Every partition of the frame is computed."""
 
@@ -100,6 +103,9 @@ class FilesWriter:
 
     def has(self, epoch: int) -> bool:
         return self._log.is_committed(epoch)
+
+    def last_epoch(self) -> int | None:
+        return max(self._log.committed_epochs(), default=None)
 
     def write(self, epoch: int, rows: Rows) -> SinkResult:
         staging = self._log.begin(epoch)
@@ -180,6 +186,9 @@ class _Forgetful:
 
     def has(self, epoch: int) -> bool:
         return False
+
+    def last_epoch(self) -> int | None:
+        return None
 
 
 class DiscardWriter(_Forgetful):

@@ -28,6 +28,8 @@ class OperatorSignature:
     """State variables: kind and type."""
     renames: Mapping[str, str] = field(default_factory=dict)
     """New variable name to the name it was stored under."""
+    older_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """All names that a variable was ever stored under before, newest first."""
     detail: str = ""
 
 

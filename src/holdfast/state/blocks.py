@@ -28,7 +28,15 @@ Table = dict[Any, Any]
 class StateVariable:
     name: str
     kind: pa.DataType
-    renamed_from: str | None = None
+    older_names: tuple[str, ...] = ()
+    """Names under which blocks may still hold it, newest first."""
+
+    def column_in(self, columns: Mapping[str, int]) -> int | None:
+        """Where a block holds this variable, if it does."""
+        for name in (self.name, *self.older_names):
+            if f"v_{name}" in columns:
+                return columns[f"v_{name}"]
+        return None
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ def apply_block(layout: StateLayout, block: bytes, tables: Sequence[Table]) -> i
     keys = decode_keys([stored.column(i) for i in range(width)])
     names: Mapping[str, int] = {name: i for i, name in enumerate(stored.schema.names)}
     for variable, table in zip(layout.variables, tables, strict=True):
-        at = names.get(f"v_{variable.name}", names.get(f"v_{variable.renamed_from}"))
+        at = variable.column_in(names)
         if at is None:
             # A variable added by newer code: no key has it yet.
             _remove(table, keys)
@@ -97,7 +105,7 @@ def _read(block: bytes) -> pa.RecordBatch:
         raise CorruptionError(
             "STATE_BLOCK_UNREADABLE",
             f"a state block of {len(block)} bytes is not an Arrow stream: {error}.",
-            fix="resume from an earlier checkpoint; the stored bytes were damaged.",
+            fix="restore the checkpoint directory from a backup; the bytes were damaged.",
         ) from error
     version = (batch.schema.metadata or {}).get(_FORMAT_FIELD, b"").decode()
     if version != str(FORMAT_VERSION):

@@ -51,8 +51,8 @@ class State:
             "state into __init__ or open().",
         )
 
-    def variable(self) -> StateVariable:
-        return StateVariable(self.name, self.stored, self.renamed_from)
+    def variable(self, older_names: tuple[str, ...] = ()) -> StateVariable:
+        return StateVariable(self.name, self.stored, older_names)
 
     def handle(self, cursor: Cursor) -> Handle:
         raise NotImplementedError

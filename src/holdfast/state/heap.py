@@ -92,7 +92,7 @@ class KeyGroup:
                     "STATE_BLOCK_MISSING",
                     f"key group {self.number}: block {sequence} of {head.base}-"
                     f"{head.sequence} is not in the state store.",
-                    fix="resume from an earlier checkpoint; this one is damaged.",
+                    fix="restore the checkpoint directory from a backup; this one is damaged.",
                 )
             apply_block(self.layout, block, self.tables)
         self.head, self.tag = head, head.tags[-1]

@@ -54,10 +54,11 @@ class KeyedProcess:
       one file come in the file's order; between files there is no order, as between the
       partitions of a topic. It may yield any number of rows (tuples, or dicts by column
       name), or return a list of them, or None.
-    - ``process_batch(self, keys, table, ctx)``: called with all records of a key group at
-      once. `keys` is a list with one key per row, `table` an Arrow table. It returns an
-      Arrow table (or record batch) of the output's columns, or None. Read and write state
-      with ``self.total.get_many(keys)`` and ``self.total.put_many(keys, values)``.
+    - ``process_batch(self, keys, table, ctx)``: called with many records of a key group at
+      once, block by block. `keys` is a list with one key per row, `table` an Arrow table. It
+      returns an Arrow table (or record batch) of the output's columns, or None. Read and
+      write state with ``self.total.get_many(keys)`` and
+      ``self.total.put_many(keys, values)``.
 
     What survives a crash is what was written to declared state; attributes set in
     ``__init__`` are constants that are shipped to the workers. After a crash records may be

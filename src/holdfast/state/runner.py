@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,17 @@ class StepPlan:
     keys: tuple[str, ...]
     input_schema: pa.Schema
     key_groups: int
+    older_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By state variable: the names it was stored under before."""
 
     @property
     def layout(self) -> StateLayout:
         return StateLayout(
             tuple(self.input_schema.field(name).type for name in self.keys),
-            tuple(state.variable() for state in self.spec.states),
+            tuple(
+                state.variable(self.older_names.get(state.name, ()))
+                for state in self.spec.states
+            ),
         )
 
 

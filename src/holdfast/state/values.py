@@ -12,7 +12,7 @@ import struct
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import cache
 from typing import Any
 
@@ -128,15 +128,22 @@ def _float(value: Any) -> float:
     return float(plain)
 
 
+def _shown(kind: pa.DataType) -> str:
+    return f"decimal({kind.precision},{kind.scale})"
+
+
 def _decimal(kind: pa.DataType) -> Convert:
     quantum = Decimal(1).scaleb(-kind.scale)
 
     def convert(value: Any) -> Decimal:
         if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
-            _wrong(value, f"decimal({kind.precision},{kind.scale})")
-        exact = Decimal(value).quantize(quantum)
+            _wrong(value, _shown(kind))
+        try:
+            exact = Decimal(value).quantize(quantum)
+        except InvalidOperation:
+            raise TypeError(f"{value} does not fit into {_shown(kind)}") from None
         if len(exact.as_tuple().digits) > kind.precision:
-            raise TypeError(f"{value} does not fit into decimal({kind.precision},{kind.scale})")
+            raise TypeError(f"{value} does not fit into {_shown(kind)}")
         return exact
 
     return convert

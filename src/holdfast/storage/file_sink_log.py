@@ -347,8 +347,7 @@ class FileSinkLog:
                 raise CorruptionError(
                     "COMMITTED_FILE_MISSING",
                     f"a committed file is neither at {source} nor at {target}.",
-                    fix="restore it from a backup under the second name, or go back to a "
-                    "savepoint before this epoch.",
+                    fix="restore it from a backup under the second name.",
                     staged=str(source),
                     published=str(target),
                 ) from None
