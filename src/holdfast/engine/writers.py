@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,15 +15,17 @@ from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.record import SinkResult
 from holdfast.engine.transport import carry_errors
-from holdfast.engine.worker import decoded_blocks, unpacker
+from holdfast.engine.trunk import blocks_to_rows
+from holdfast.engine.worker import decoded_blocks
 from holdfast.errors import JobDefinitionError
 from holdfast.sinks import Console, Discard, Files, Memory, Sink
+from holdfast.state.collector import end_of_task
 from holdfast.state.packing import gather
 from holdfast.state.runner import StepPlan
-from holdfast.state.schema import columns_ddl
 from holdfast.storage.file_sink_log import FileSinkLog, StagedFile
 from holdfast.storage.files import storage_errors
 
+Decode = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _MANIFEST_DDL = "name string, rows bigint, bytes bigint"
 
 
@@ -34,22 +37,17 @@ class Rows:
     step: StepPlan | None = None
     tag: str = ""
 
-    @property
-    def block_tag(self) -> str:
-        assert self.step is not None
-        return f"{self.step.uid}/{self.tag}"
-
-    @property
-    def schema(self) -> pa.Schema:
-        assert self.step is not None
-        return self.step.spec.outputs[self.tag]
-
     def unpacked(self) -> DataFrame:
-        if self.step is None:
-            return self.frame
-        return self.frame.mapInArrow(
-            unpacker(self.block_tag, self.schema), columns_ddl(self.schema)
+        return (
+            self.frame if self.step is None else blocks_to_rows(self.frame, self.step, self.tag)
         )
+
+    def decoder(self) -> Decode:
+        """What turns the frame's Arrow batches into batches of rows, for a worker."""
+        if self.step is None:
+            return iter
+        tag, schema = f"{self.step.uid}/{self.tag}", self.step.spec.outputs[self.tag]
+        return partial(decoded_blocks, tag=tag, schema=schema)
 
 
 class SinkWriter(Protocol):
@@ -109,10 +107,8 @@ class FilesWriter:
 
     def write(self, epoch: int, rows: Rows) -> SinkResult:
         staging = self._log.begin(epoch)
-        if rows.step is not None and self._format == "parquet":
-            files = self._write_blocks(rows, staging)
-        else:
-            files = self._write_rows(rows.unpacked(), staging)
+        write = self._write_parquet if self._format == "parquet" else self._write_json
+        files = write(rows, staging)
         record = self._log.commit(epoch, staging, files)
         return SinkResult(
             rows=record.rows,
@@ -121,45 +117,45 @@ class FilesWriter:
             skipped=record.already,
         )
 
-    def _write_blocks(self, rows: Rows, staging: Path) -> list[StagedFile]:
-        """Decode and write in one Python hop; what comes back is the list of files."""
+    def _write_parquet(self, rows: Rows, staging: Path) -> list[StagedFile]:
+        """Arrow writes the files, in one Python hop with the decoding of blocks. What comes
+        back is the list of files."""
         written = rows.frame.mapInArrow(
-            _parquet_writer(rows.block_tag, rows.schema, str(staging)), _MANIFEST_DDL
+            _parquet_writer(rows.decoder(), str(staging)), _MANIFEST_DDL
         ).collect()
         return [StagedFile(name=row.name, rows=row.rows, bytes=row.bytes) for row in written]
 
-    def _write_rows(self, frame: DataFrame, staging: Path) -> list[StagedFile]:
+    def _write_json(self, rows: Rows, staging: Path) -> list[StagedFile]:
         target = staging / "rows"
-        writer = (
-            frame.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        (
+            rows.unpacked()
+            .write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
             .option("ignoreNullFields", "false")
-            .option("compression", "snappy" if self._format == "parquet" else "none")
+            .json(str(target))
         )
-        getattr(writer, self._format)(str(target))
-        suffix = ".parquet" if self._format == "parquet" else ".json"
         with storage_errors(target):
             return [
                 StagedFile(
                     name=f"rows/{path.name}",
-                    rows=_count_rows(path, self._format),
+                    rows=_count_lines(path),
                     bytes=path.stat().st_size,
                 )
                 for path in sorted(target.iterdir())
-                if path.name.startswith("part-") and path.name.endswith(suffix)
+                if path.name.startswith("part-") and path.name.endswith(".json")
             ]
 
 
-def _parquet_writer(tag: str, schema: pa.Schema, staging: str) -> Callable[..., Any]:
-    """For mapInArrow: the blocks of a partition into one file."""
+def _parquet_writer(decode: Decode, staging: str) -> Callable[..., Any]:
+    """For mapInArrow: the rows of a partition into one file."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # A name of its own per task attempt: only files that a finished task reports count.
         path = Path(staging) / f"{uuid.uuid4().hex}.parquet"
         rows, writer = 0, None
         with carry_errors(), storage_errors(path):
-            for table in gather(decoded_blocks(batches, tag, schema)):
+            for table in gather(decode(batches)):
                 if writer is None:
-                    writer = pq.ParquetWriter(path, schema)
+                    writer = pq.ParquetWriter(path, table.schema)
                 writer.write_table(table)
                 rows += table.num_rows
             if writer is None:
@@ -167,13 +163,12 @@ def _parquet_writer(tag: str, schema: pa.Schema, staging: str) -> Callable[..., 
             writer.close()
             size = path.stat().st_size
         yield pa.RecordBatch.from_pydict({"name": [path.name], "rows": [rows], "bytes": [size]})
+        end_of_task()
 
     return write
 
 
-def _count_rows(path: Path, file_format: str) -> int:
-    if file_format == "parquet":
-        return int(pq.read_metadata(path).num_rows)
+def _count_lines(path: Path) -> int:
     with path.open("rb") as lines:
         return sum(chunk.count(b"\n") for chunk in iter(lambda: lines.read(1 << 20), b""))
 
