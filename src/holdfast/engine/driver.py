@@ -34,6 +34,7 @@ from holdfast.engine.planner import StepSettings, plan_trunk
 from holdfast.engine.progress import ProgressListener
 from holdfast.engine.session import driver_session, query_session
 from holdfast.engine.trunk import Trunk
+from holdfast.engine.warmup import start_python_workers
 from holdfast.engine.writers import writer_for
 from holdfast.errors import EnvironmentProblem
 from holdfast.guarantees import Guarantee, end_to_end, require
@@ -89,6 +90,7 @@ def run_attempt(request: AttemptRequest) -> bool:
         log = directory.logs / f"attempt-{request.attempt:05d}.log"
         spark = start_session(request.runtime, log)
         note("jvm")
+        start_python_workers(spark, identity.parallelism)
         session = query_session(spark, job.checkpoint, identity.parallelism, request.runtime)
         sizes = spark.sparkContext.accumulator({}, LatestSizes())
         settings = StepSettings(
