@@ -222,6 +222,13 @@ class TestRefusals:
     def test_unknown_flag(self, home: Path) -> None:
         assert refused("UNKNOWN_SETTING", mastr="local").facts["close_matches"] == ["master"]
 
+    def test_unknown_variable(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOLDFAST_FAULTS", "")  # not a setting, but ours
+        monkeypatch.setenv("HOLDFAST_HEAPLIMIT", "1 GiB")
+        error = refused("UNKNOWN_SETTING")
+        assert "the environment variable HOLDFAST_HEAPLIMIT" in error.message
+        assert error.facts["close_matches"] == ["heap_limit"]
+
     def test_bad_toml_says_where(self, home: Path) -> None:
         (home / FILE_NAME).write_text('log_level = "INFO"\nmaster = local')
         error = refused("INVALID_SETTINGS_FILE")
