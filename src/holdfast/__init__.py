@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast import sinks, sources
+    from holdfast import sinks, sources, testing
     from holdfast.config import CheckpointConfig
     from holdfast.errors import HoldfastError
     from holdfast.job.flow import Flow, KeyedStream
@@ -29,6 +29,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "sinks": "",
     "sources": "",
+    "testing": "",
     "CheckpointConfig": "config",
     "HoldfastError": "errors",
     "Flow": "job.flow",
@@ -70,6 +71,7 @@ __all__ = [
     "__version__",
     "sinks",
     "sources",
+    "testing",
     "to",
 ]
 

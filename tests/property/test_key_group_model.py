@@ -34,7 +34,7 @@ from holdfast.state.process import MAIN, inspect_process
 from holdfast.state.runner import StepPlan, StepRunner
 from holdfast.state.schema import parse_columns
 from holdfast.state.values import decode_keys
-from stores import BatchStore, StoredGroup
+from holdfast.testing.stores import BatchStore, StoredGroup
 
 KEY_GROUPS = 3
 STEP = "everything"

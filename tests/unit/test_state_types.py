@@ -20,7 +20,7 @@ from holdfast.state.process import inspect_process
 from holdfast.state.runner import StepPlan, StepRunner
 from holdfast.state.schema import columns_ddl, parse_columns, parse_type
 from holdfast.state.values import encode
-from stores import BatchStore, StoredGroup
+from holdfast.testing.stores import BatchStore, StoredGroup
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 VALUES: dict[str, tuple[Any, Any]] = {

@@ -20,8 +20,8 @@ from pyspark.sql import functions as f
 from holdfast.errors import BadRecordError, JobDefinitionError, NotFoundError, shorten
 from holdfast.sources import Collection, FileLog, Files, Source
 from holdfast.sources.base import BAD_SIDE
-from holdfast.state.schema import columns_ddl, parse_columns, type_ddl
-from holdfast.state.values import coercion, encode, optional
+from holdfast.state.rows import row_tuple, rows_to_batch
+from holdfast.state.schema import parse_columns, type_ddl
 from holdfast.storage.files import write_atomic
 
 BAD_DDL = "raw string, reason string, file string"
@@ -72,7 +72,7 @@ class Reader:
     def _materialise(self, uid: str, source: Collection) -> str:
         """Write a collection's rows where they can be read again after a crash."""
         schema = parse_columns(str(source.schema))
-        rows = [_row_tuple(row, schema) for row in source.rows]
+        rows = [row_tuple(row, schema, "a row of a Collection") for row in source.rows]
         digest = hashlib.sha256(repr((str(source.schema), rows)).encode()).hexdigest()[:16]
         target = self._directory / "collections" / uid / digest
         step = source.rows_per_epoch or max(len(rows), 1)
@@ -165,30 +165,9 @@ def _existing(uid: str, path: str | os.PathLike[str], *, create: bool) -> str:
     return str(target)
 
 
-def _row_tuple(row: Any, schema: pa.Schema) -> tuple[Any, ...]:
-    values = tuple(row.get(name) for name in schema.names) if isinstance(row, dict) else row
-    try:
-        return tuple(
-            optional(coercion(field.type))(value)
-            for value, field in zip(values, schema, strict=True)
-        )
-    except (TypeError, ValueError) as error:
-        raise JobDefinitionError(
-            "ROW_DOES_NOT_FIT",
-            f"a row of a Collection is {shorten(row)}, which does not fit "
-            f"({columns_ddl(schema)}): {error}.",
-            fix="correct the row or the schema.",
-        ) from error
-
-
 def _parquet_bytes(rows: list[tuple[Any, ...]], schema: pa.Schema) -> bytes:
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    table = pa.table(
-        [encode(values, field.type) for values, field in zip(columns, schema, strict=True)],
-        schema=schema,
-    )
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
+    pq.write_table(pa.Table.from_batches([rows_to_batch(rows, schema)]), sink)
     return bytes(sink.getvalue())
 
 
