@@ -11,6 +11,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.demo.edits import generate
+from holdfast.engine.session import driver_session
+from holdfast.state.key_groups import spark_label
 from holdfast.storage.file_sink_log import committed_files
 from spark.processes import (
     BatchedTotal,
@@ -57,6 +59,14 @@ def test_every_row_and_every_balance(
     assert epochs[-1].state_rows == len({user for user, _ in rows})
     assert epochs[-1].state_bytes > 0
     assert epochs[-1].checkpoint_bytes > 0
+
+
+def test_key_groups_are_spread_evenly(place: Workplace) -> None:
+    """Spark's hash of a key group's label is the key group's number."""
+    session = driver_session(place.runtime())
+    labels = [(group, spark_label(group)) for group in range(300)]
+    frame = session.createDataFrame(labels, "number int, kg int")
+    assert frame.where("hash(kg) != number").count() == 0
 
 
 @pytest.mark.parametrize("keys", [("wiki", "user"), ("user", "wiki")])

@@ -13,6 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.storage.file_sink_log import committed_files
+from spark.processes import RunningTotal
 from spark.workplace import Workplace
 
 SCHEMA = (
@@ -65,6 +66,17 @@ def test_epoch_without_rows_publishes_no_file(place: Workplace) -> None:
     out = place.path / "out"
     copy(place, [], "n bigint", hf.sinks.Files(out))
     assert committed_files(out) == []
+
+
+def test_discard_computes_every_row(place: Workplace) -> None:
+    def pipeline(flow: hf.Flow) -> None:
+        source = hf.sources.Collection([("a", 1), ("b", 2)] * 50, "user string, diff bigint")
+        totals = flow.key_by(flow.source("in", source), "user").process("sum", RunningTotal())
+        flow.sink("out", totals, hf.sinks.Discard())
+
+    place.run(pipeline)
+    assert [epoch.sinks["out"].rows for epoch in place.epochs()] == [100]
+    assert place.epochs()[-1].state_rows == 2
 
 
 def test_console_shows_the_first_rows(

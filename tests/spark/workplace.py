@@ -28,6 +28,14 @@ class Workplace:
     def registry_url(self) -> str:
         return f"sqlite:///{self.path / 'registry.db'}"
 
+    def runtime(self, heap_limit: str = "64 MiB") -> RuntimeConfig:
+        return RuntimeConfig(
+            storage=self.path / "jobs",
+            master="local[2]",
+            driver_memory="1500m",
+            heap_limit=heap_limit,
+        )
+
     def job(self, pipeline: Pipeline, name: str = "job", **options: Any) -> hf.Job:
         job = hf.Job(name, **({"parallelism": 2} | options))
         job.pipeline(pipeline)
@@ -44,12 +52,7 @@ class Workplace:
     ) -> RunState:
         return run_job(
             self.job(pipeline, name, **options),
-            runtime=RuntimeConfig(
-                storage=self.path / "jobs",
-                master="local[2]",
-                driver_memory="1500m",
-                heap_limit=heap_limit,
-            ),
+            runtime=self.runtime(heap_limit),
             registry_url=self.registry_url,
             available_now=max_epochs is None,
             max_epochs=max_epochs,

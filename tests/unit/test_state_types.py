@@ -15,7 +15,7 @@ import holdfast as hf
 from holdfast.errors import CorruptionError, DataError, HoldfastError, JobDefinitionError
 from holdfast.state.blocks import StateLayout, StateVariable, apply_block
 from holdfast.state.heap import HeapCache
-from holdfast.state.key_groups import canonical_bytes, key_group_of
+from holdfast.state.key_groups import canonical_bytes, key_group_of, spark_label
 from holdfast.state.process import inspect_process
 from holdfast.state.runner import StepPlan, StepRunner
 from holdfast.state.schema import columns_ddl, parse_columns, parse_type
@@ -147,6 +147,13 @@ def test_golden_encodings_of_keys(key: Any, encoded: str, group: int) -> None:
     """Where a key's state lies depends on these bytes: they must never change."""
     assert canonical_bytes(key).hex() == encoded
     assert key_group_of(key, 64) == group
+
+
+def test_key_groups_are_spread_evenly() -> None:
+    """Spark's hash of a label is the key group: checked against Spark in tests/spark."""
+    labels = [spark_label(group) for group in range(32_768)]
+    assert len(set(labels)) == len(labels)
+    assert labels[:3] == [-1693959553, -1910889132, -1382833682]
 
 
 GOLDEN_BLOCK = (

@@ -19,7 +19,7 @@ from holdfast.engine.transport import carry_errors
 from holdfast.errors import CorruptionError
 from holdfast.state.collector import end_of_task
 from holdfast.state.heap import HeapCache
-from holdfast.state.key_groups import KeyGroupIndex
+from holdfast.state.key_groups import KeyGroupIndex, spark_label
 from holdfast.state.log import Head
 from holdfast.state.packing import from_wire, gather, pack, to_wire
 from holdfast.state.runner import StepPlan, StepRunner
@@ -39,6 +39,8 @@ _HEAD_FORMAT = 1
 _WIRE_BATCH_BYTES = 32 * 1024**2
 
 _indexes: dict[int, KeyGroupIndex] = {}
+_labels: dict[int, int] = {}
+"""Key group by Spark's label of it."""
 _caches: dict[int, HeapCache] = {}
 _runners: dict[str, tuple[str, StepRunner]] = {}
 
@@ -147,7 +149,7 @@ class _WireBatch:
         self.size = 0
 
     def add(self, group: int, block: bytes) -> None:
-        self.groups.append(group)
+        self.groups.append(spark_label(group))
         self._places.append(self._place)
         self._blocks.append(block)
         self._place += 1
@@ -233,7 +235,7 @@ class KeyGroupProcessor(StatefulProcessor):
         timerValues: Any,  # noqa: N803
     ) -> Iterator[Row]:
         with carry_errors():
-            group = key[0]
+            label = key[0]
             waiting: list[tuple[int, bytes]] = []
             for row in rows:
                 if row.tag == INPUT_TAG:
@@ -243,13 +245,19 @@ class KeyGroupProcessor(StatefulProcessor):
             if not waiting:
                 return
             waiting.sort()
+            group = self._group_of(label)
             blocks = [from_wire(block, self._plan.input_schema) for _, block in waiting]
             result = self._runner().run(self._store, group, blocks)
             self._sizes.add({(self._plan.uid, group): (result.live_keys, result.log_bytes)})
             for at, (tag, batch) in enumerate(result.outputs):
                 yield Row(
-                    kg=group, place=at, tag=f"{self._plan.uid}/{tag}", block=to_wire(batch)
+                    kg=label, place=at, tag=f"{self._plan.uid}/{tag}", block=to_wire(batch)
                 )
+
+    def _group_of(self, label: int) -> int:
+        if label not in _labels:
+            _labels.update((spark_label(at), at) for at in range(self._plan.key_groups))
+        return _labels[label]
 
     def _runner(self) -> StepRunner:
         """The step's runner of this worker; made once per worker and run of the job."""
