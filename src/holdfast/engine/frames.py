@@ -78,7 +78,7 @@ class Lineage:
     stateful_kinds: tuple[str, ...]
 
 
-def lineage(frame: DataFrame, *, within: str | None = None) -> Lineage:
+def lineage(frame: DataFrame) -> Lineage:
     """Walk a frame's analysed plan down to the marked roots."""
     roots: set[str] = set()
     stateful: list[tuple[str, str]] = []
@@ -88,7 +88,7 @@ def lineage(frame: DataFrame, *, within: str | None = None) -> Lineage:
         kind = node.getClass().getSimpleName()
         if kind == "SubqueryAlias":
             alias = node.alias()
-            if alias.startswith(_ROOT_MARK) and alias != _ROOT_MARK + str(within):
+            if alias.startswith(_ROOT_MARK):
                 roots.add(alias.removeprefix(_ROOT_MARK))
                 continue
         if _is_stateful(node, kind):

@@ -79,9 +79,7 @@ def _run(
     passed_on: frozenset[str],
 ) -> TrunkPlanner:
     graph = JobGraph()
-    planner = TrunkPlanner(
-        graph, session, settings, Reader(session, directory, named=named), passed_on
-    )
+    planner = TrunkPlanner(graph, settings, Reader(session, directory, named=named), passed_on)
     job.declared_pipeline(Flow(planner, graph))
     if not graph.sinks:
         raise JobDefinitionError(
@@ -115,12 +113,11 @@ class TrunkPlanner:
     def __init__(
         self,
         graph: JobGraph,
-        session: SparkSession,
         settings: StepSettings,
         reader: Reader,
         passed_on: frozenset[str],
     ) -> None:
-        self._graph, self._session, self._settings = graph, session, settings
+        self._graph, self._settings = graph, settings
         self._reader, self._passed_on = reader, passed_on
         self._steps: dict[str, _Step] = {}
         self._natives: dict[str, tuple[DataFrame, Lineage, str]] = {}
@@ -360,7 +357,6 @@ class TrunkPlanner:
             native=bool(self._natives),
             cuts=tuple(cuts),
             steps={uid: step.plan for uid, step in self._steps.items()},
-            schemas={uid: frame.schema.simpleString() for uid, frame in cuts.items()},
             sinks=tuple(sinks),
             graph=self._graph,
             named_sources=named,

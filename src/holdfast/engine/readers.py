@@ -28,6 +28,7 @@ BAD_DDL = "raw string, reason string, file string"
 _CORRUPT = "__holdfast_corrupt"
 _BAD_MARK = "holdfast-bad-record"
 SKIPPED_PREFIX = "holdfast-skipped-"
+"""With a source's uid: the metric under which Spark reports how many records it skipped."""
 
 
 class Reader:
@@ -110,7 +111,7 @@ def _parsed(
         )
         return rows.where(intact).select(*columns), {}
     if source.on_bad_record == "skip":
-        rows = rows.observe(skipped_metric(uid), f.count(corrupt).alias("bad"))
+        rows = rows.observe(f"{SKIPPED_PREFIX}{uid}", f.count(corrupt).alias("bad"))
     intact = f.when(corrupt.isNull(), True).otherwise(f.length(parsed) < 0)
     good = rows.where(intact).select(*columns)
     if source.on_bad_record == "skip":
@@ -123,11 +124,6 @@ def _parsed(
     return good, {BAD_SIDE: bad}
 
 
-def skipped_metric(uid: str) -> str:
-    """The name under which Spark reports how many records of a source were skipped."""
-    return f"{SKIPPED_PREFIX}{uid}"
-
-
 def _format_of(source: Source | None) -> str:
     return source.format if isinstance(source, Files) else "json"
 
@@ -135,13 +131,6 @@ def _format_of(source: Source | None) -> str:
 def spark_source_name(uid: str) -> str:
     """Spark allows letters, digits and underscores; a uid may have '.' and '-' too."""
     return uid.replace("_", "_u").replace("-", "_h").replace(".", "_d")
-
-
-def uid_of_source(name: str) -> str:
-    """The inverse of :func:`spark_source_name`."""
-    for code, sign in (("_d", "."), ("_h", "-"), ("_u", "\0")):
-        name = name.replace(code, sign)
-    return name.replace("\0", "_")
 
 
 def _existing(uid: str, path: str | os.PathLike[str], *, create: bool) -> str:

@@ -50,8 +50,6 @@ class Trunk:
     cuts: tuple[str, ...]
     """Roots whose rows are in the frame; a frame with one cut has just its rows."""
     steps: Mapping[str, StepPlan]
-    schemas: Mapping[str, str]
-    """DDL of the rows of every root that is not a process step."""
     sinks: tuple[SinkPlan, ...]
     graph: JobGraph
     named_sources: bool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -64,10 +63,6 @@ class JobGraph:
             )
         self.places[uid] = place
         return uid
-
-    def close_match(self, uid: str) -> str:
-        near = difflib.get_close_matches(uid, self.places, n=1)
-        return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def user_line() -> str:

@@ -50,16 +50,6 @@ class KeyGroup:
                 return True
         return False
 
-    def touch(self, key: Any) -> None:
-        """Call before the first write to a key in a batch."""
-        if key not in self.changed:
-            self.changed[key] = self.has(key)
-
-    def forget(self, key: Any) -> None:
-        self.touch(key)
-        for table in self.tables:
-            table.pop(key, None)
-
     @property
     def live_keys(self) -> int:
         return self.head.live_keys if self.head else 0
@@ -139,7 +129,6 @@ class HeapCache:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.dropped = 0
         self._groups: OrderedDict[Hashable, KeyGroup] = OrderedDict()
         self._used = 0
 
@@ -159,7 +148,6 @@ class HeapCache:
         while self._used > self.limit and len(self._groups) > 1:
             _, oldest = self._groups.popitem(last=False)
             self._used -= oldest.memory
-            self.dropped += 1
 
     @property
     def used(self) -> int:
