@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -59,7 +59,7 @@ def yields(row: Any) -> hf.KeyedProcess:
 class WrongTable(hf.KeyedProcess):
     output = "user string, n bigint"
 
-    def process_batch(self, keys: list[Any], table: pa.Table, ctx: hf.Context) -> pa.Table:
+    def process_batch(self, keys: Sequence[Any], table: pa.Table, ctx: hf.Context) -> pa.Table:
         return pa.table({"wrong": [1]})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ class BatchedTotal(hf.KeyedProcess):
     total = hf.ValueState("bigint", default=0)
     output = "user string, total bigint"
 
-    def process_batch(self, keys: list[Any], table: pa.Table, ctx: hf.Context) -> pa.Table:
+    def process_batch(self, keys: Sequence[Any], table: pa.Table, ctx: hf.Context) -> pa.Table:
         totals = dict(zip(keys, self.total.get_many(keys), strict=True))
         running = []
         for key, diff in zip(keys, table.column("diff").to_pylist(), strict=True):

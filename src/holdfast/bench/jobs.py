@@ -7,7 +7,7 @@ own, and again by its name in the Python workers.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class TotalsByColumn(hf.KeyedProcess):
     total = hf.ValueState("bigint", default=0)
     output = "user string, total bigint"
 
-    def process_batch(self, keys: list[str], table: pa.Table, ctx: hf.Context) -> pa.Table:
+    def process_batch(self, keys: Sequence[str], table: pa.Table, ctx: hf.Context) -> pa.Table:
         users = table["user"].combine_chunks().dictionary_encode()
         names, codes = users.dictionary.to_pylist(), users.indices.to_numpy()
         order = np.argsort(codes, kind="stable")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -54,8 +54,8 @@ class KeyedProcess:
       one file come in the file's order; between files there is no order, as between the
       partitions of a topic. It may yield any number of rows (tuples, or dicts by column
       name), or return a list of them, or None.
-    - ``process_batch(self, keys, table, ctx)``: called with many records of a key group at
-      once, block by block. `keys` is a list with one key per row, `table` an Arrow table. It
+    - ``process_batch(self, keys, table, ctx)``: called with all records that a key group got
+      in an epoch. `keys` is a sequence with one key per row, `table` an Arrow table. It
       returns an Arrow table (or record batch) of the output's columns, or None. Read and
       write state with ``self.total.get_many(keys)`` and
       ``self.total.put_many(keys, values)``.
@@ -78,7 +78,7 @@ class KeyedProcess:
     def process(self, record: Any, ctx: Context) -> Iterable[Any] | None:
         raise NotImplementedError
 
-    def process_batch(self, keys: list[Any], table: pa.Table, ctx: Context) -> Any:
+    def process_batch(self, keys: Sequence[Any], table: pa.Table, ctx: Context) -> Any:
         raise NotImplementedError
 
     def __setattr__(self, name: str, value: Any) -> None:

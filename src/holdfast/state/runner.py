@@ -25,7 +25,7 @@ from holdfast.state.log import GroupStore
 from holdfast.state.process import MAIN, Context, KeyedProcess, ProcessSpec, Routed
 from holdfast.state.records import Record, RecordMaker
 from holdfast.state.schema import type_ddl
-from holdfast.state.values import decode_keys, encode, keys_are_values
+from holdfast.state.values import KeyColumn, decode_keys, encode, keys_are_values
 
 _LIBRARY = str(Path(__file__).resolve().parents[1])
 
@@ -91,9 +91,11 @@ class StepRunner:
         for handle, table in zip(self._handles, group.tables, strict=True):
             handle.attach(group, table)
         outputs: list[tuple[str, pa.RecordBatch]] = []
-        run_block = self._run_batched if self._plan.spec.batched else self._run_records
-        for block in blocks:
-            outputs.extend(run_block(block))
+        if self._plan.spec.batched:
+            outputs += self._run_batched(pa.Table.from_batches(blocks, self._plan.input_schema))
+        else:
+            for block in blocks:
+                outputs += self._run_records(block)
         compacted = self._flush(group, store)
         self._cache.put(self._owner, group)
         return GroupResult(outputs, group.live_keys, group.log_bytes, blocks_read, compacted)
@@ -122,9 +124,8 @@ class StepRunner:
         shared = len(self._plan.keys) == 1 and keys_are_values(block.schema.field(name).type)
         return self._make.records(block, {name: keys} if shared else {})
 
-    def _run_batched(self, block: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
-        keys = decode_keys([block.column(name) for name in self._plan.keys])
-        table = pa.Table.from_batches([block])
+    def _run_batched(self, table: pa.Table) -> list[tuple[str, pa.RecordBatch]]:
+        keys = KeyColumn([table.column(name) for name in self._plan.keys])
         self._context.key = None
         result = self._guarded(lambda: self._process.process_batch(keys, table, self._context))
         if result is None:

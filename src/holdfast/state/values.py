@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import struct
 from collections import namedtuple
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -322,6 +322,27 @@ def decode_keys(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Any]:
         values, convert = decode(column), _key_part(column.type)
         parts.append(values if convert is None else [convert(value) for value in values])
     return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+
+
+class KeyColumn(Sequence[Any]):
+    """The keys of a table's rows, decoded when they are first looked at: code that works on
+    Arrow columns often never does."""
+
+    def __init__(self, columns: Sequence[pa.ChunkedArray]) -> None:
+        self._columns, self._length = columns, len(columns[0])
+
+    @cached_property
+    def _keys(self) -> list[Any]:
+        return decode_keys(self._columns)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._keys[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._keys)
 
 
 def encode_keys(keys: Sequence[Any], kinds: Sequence[pa.DataType]) -> list[pa.Array]:
