@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         ValueState,
     )
     from holdfast.state.process import Context, KeyedProcess, to
+    from holdfast.state.timers import Timer
+    from holdfast.state.ttl import Ttl
     from holdfast.storage.filelog import FileLogProducer
 
 __version__ = "0.1.0"
@@ -47,6 +49,8 @@ _HOMES = {
     "Context": "state.process",
     "KeyedProcess": "state.process",
     "to": "state.process",
+    "Timer": "state.timers",
+    "Ttl": "state.ttl",
     "FileLogProducer": "storage.filelog",
 }
 
@@ -67,6 +71,8 @@ __all__ = [
     "MapState",
     "NoRestart",
     "ReducingState",
+    "Timer",
+    "Ttl",
     "ValueState",
     "__version__",
     "sinks",

@@ -30,8 +30,9 @@ from holdfast.errors import UserCodeError
 from holdfast.state.heap import HeapCache, KeyGroup
 from holdfast.state.key_groups import KeyGroupIndex
 from holdfast.state.packing import from_wire, pack, to_wire
+from holdfast.state.plan import StepPlan
 from holdfast.state.process import MAIN, inspect_process
-from holdfast.state.runner import StepPlan, StepRunner
+from holdfast.state.runner import StepRunner
 from holdfast.state.schema import parse_columns
 from holdfast.state.values import decode_keys
 from holdfast.testing.stores import BatchStore, StoredGroup

@@ -16,8 +16,9 @@ from holdfast.errors import CorruptionError, DataError, HoldfastError, JobDefini
 from holdfast.state.blocks import StateLayout, StateVariable, apply_block
 from holdfast.state.heap import HeapCache
 from holdfast.state.key_groups import canonical_bytes, key_group_of, spark_label
+from holdfast.state.plan import StepPlan
 from holdfast.state.process import inspect_process
-from holdfast.state.runner import StepPlan, StepRunner
+from holdfast.state.runner import StepRunner
 from holdfast.state.schema import columns_ddl, parse_columns, parse_type
 from holdfast.state.values import encode
 from holdfast.testing.stores import BatchStore, StoredGroup
@@ -187,7 +188,8 @@ def test_golden_block_still_loads() -> None:
         ),
     )
     tables: list[dict[Any, Any]] = [{("gone", 3): 1.0}, {}, {}]
-    assert apply_block(layout, base64.b64decode(GOLDEN_BLOCK), tables) == 3
+    keys = apply_block(layout, base64.b64decode(GOLDEN_BLOCK), tables)
+    assert keys == [("Zoë", 1), (None, 2), ("gone", 3)]
     assert tables == [{("Zoë", 1): 42.0, (None, 2): -7.0}, {("Zoë", 1): ["a", "é"]}, {}]
 
 

@@ -32,6 +32,12 @@ from holdfast.storage.files import list_names, make_directory, read_json, write_
 FORMAT_VERSION = 1
 FIRST_TIMELINE = "t0"
 
+_CLOCKS = {
+    "None": "no use of time",
+    "EventTime": "event time only",
+    "ProcessingTime": "timers or TTL in processing time",
+}
+
 _WIDENING = {
     ("tinyint", "smallint"), ("tinyint", "int"), ("tinyint", "bigint"),
     ("smallint", "int"), ("smallint", "bigint"), ("int", "bigint"), ("float", "double"),
@@ -227,6 +233,7 @@ def _plain(signature: OperatorSignature) -> dict[str, Any]:
         "variables": dict(signature.variables),
         "older_names": {name: list(old) for name, old in signature.older_names.items()},
         "detail": signature.detail,
+        "clock": signature.clock,
     }
 
 
@@ -275,6 +282,14 @@ def _check_operator(uid: str, stored: Mapping[str, Any], now: OperatorSignature)
             f"step {uid!r} was {stored['detail'] or stored['kind']}, and is now "
             f"{now.detail or now.kind}.",
             "keep the step as it was, or give the new one another uid in a new job.",
+        )
+    if stored.get("clock", "None") != now.clock:
+        raise _mismatch(
+            "CLOCK_CHANGED",
+            f"step {uid!r} had {_CLOCKS[stored.get('clock', 'None')]}, and now has "
+            f"{_CLOCKS[now.clock]}. Spark fixes this when a step first runs.",
+            "keep the watermark, TTLs and timers of the step on the same clock, or start a new "
+            "job under another name.",
         )
     keys = [list(item) for item in now.keys.items()]
     if [list(item) for item in stored["keys"]] != keys:

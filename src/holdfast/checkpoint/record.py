@@ -61,6 +61,8 @@ class EpochRecord:
     state: Mapping[str, StateSize] = field(default_factory=dict)
     sinks: Mapping[str, SinkResult] = field(default_factory=dict)
     watermark: datetime | None = None
+    late: Mapping[str, int] = field(default_factory=dict)
+    """Late records by step: what the watermark had passed when it arrived."""
     offsets: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -71,6 +73,10 @@ class EpochRecord:
     @property
     def state_rows(self) -> int:
         return sum(size.rows for size in self.state.values())
+
+    @property
+    def late_rows(self) -> int:
+        return sum(self.late.values())
 
     @property
     def state_bytes(self) -> int:
@@ -84,7 +90,7 @@ class EpochRecord:
         plain["phases"] = dict(self.phases)
         plain["state"] = {uid: vars(size).copy() for uid, size in self.state.items()}
         plain["sinks"] = {uid: vars(result).copy() for uid, result in self.sinks.items()}
-        plain["offsets"] = dict(self.offsets)
+        plain["late"], plain["offsets"] = dict(self.late), dict(self.offsets)
         return plain
 
     @classmethod

@@ -33,12 +33,14 @@ _COLUMNS = [
     Column(key="phases", title="BY PHASE", text=_phases),
     Column(key="input_rows", title="ROWS IN", text=output.count, right=True),
     Column(key="skipped_rows", title="SKIPPED", text=output.count, right=True),
+    Column(key="late_rows", title="LATE", text=output.count, right=True),
     Column(key="output_rows", title="ROWS OUT", text=output.count, right=True),
     Column(key="bytes_written", title="WRITTEN", text=output.size, right=True),
     Column(key="state_rows", title="STATE ROWS", text=output.count, right=True),
     Column(key="state_bytes", title="STATE SIZE", text=output.size, right=True),
     Column(key="checkpoint_bytes", title="CHECKPOINT", text=output.size, right=True),
     Column(key="checkpoint_kind", title="KIND"),
+    Column(key="watermark", title="WATERMARK", text=output.time_of_day),
 ]
 
 
@@ -80,6 +82,7 @@ def _row(record: EpochRecord) -> dict[str, Any]:
         "ended": record.ended,
         "watermark": record.watermark,
         "seconds": record.seconds,
+        "late_rows": record.late_rows,
         "state_rows": record.state_rows,
         "state_bytes": record.state_bytes,
     }

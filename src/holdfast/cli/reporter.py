@@ -39,10 +39,11 @@ class TextReporter:
         self._epochs += 1
         self._rows += record.input_rows
         skipped = f", skipped {count(record.skipped_rows)}" if record.skipped_rows else ""
+        late = f", late {count(record.late_rows)}" if record.late_rows else ""
         write_line(
             f"epoch {record.epoch:>5}  {seconds(record.seconds):>8}  "
             f"in {count(record.input_rows):>9}  out {count(record.output_rows):>9}  "
-            f"state {count(record.state_rows)} keys, {size(record.state_bytes)}{skipped}"
+            f"state {count(record.state_rows)} keys, {size(record.state_bytes)}{skipped}{late}"
         )
 
     def ended(self, state: RunState, error: HoldfastError | None) -> None:

@@ -24,7 +24,7 @@ from holdfast.control.registry import Registry
 from holdfast.control.states import RunState
 from holdfast.errors import HoldfastError, NotFoundError, UsageError, UserCodeError
 from holdfast.job.job import Job
-from holdfast.state.runner import user_frame
+from holdfast.state.trouble import user_frame
 
 
 class Reporter(Protocol):

@@ -32,7 +32,7 @@ from holdfast.engine.epochs import EpochRunner, LatestSizes
 from holdfast.engine.failures import explain
 from holdfast.engine.planner import StepSettings, plan_trunk
 from holdfast.engine.progress import ProgressListener
-from holdfast.engine.session import driver_session, query_session
+from holdfast.engine.session import STREAMING, driver_session, query_session
 from holdfast.engine.trunk import Trunk
 from holdfast.engine.warmup import start_python_workers
 from holdfast.engine.writers import writer_for
@@ -42,6 +42,8 @@ from holdfast.job.graph import JobGraph
 from holdfast.job.job import Job
 
 _POLL_SECONDS = 0.05
+_SHORTEST_TICK = 1.0
+"""Seconds between the epochs of an idle job that waits for timers in processing time."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def run_attempt(request: AttemptRequest) -> bool:
             StartInfo(identity, trunk.graph, guarantee, stored is not None, timings)
         )
         try:
-            ended = _wait(query, request)
+            ended = _wait(query, request, epochs.idle if trunk.wakes_by_clock else None)
         except Exception as error:
             raise runner.error or error from error
         finally:
@@ -167,6 +169,9 @@ class _Counter:
 
     def __init__(self, request: AttemptRequest) -> None:
         self._request, self._count = request, 0
+        self._watermark: datetime | None = None
+        self.idle = threading.Event()
+        """Set once an epoch had no records and the watermark stood still."""
 
     def begun(self, epoch: int) -> None:
         """Leave a trace of an epoch that a crash may cut short."""
@@ -182,6 +187,9 @@ class _Counter:
     def __call__(self, record: EpochRecord) -> None:
         self._request.on_epoch(record)
         self._count += 1
+        if record.input_rows == 0 and record.watermark == self._watermark:
+            self.idle.set()
+        self._watermark = record.watermark
         if self._request.max_epochs is not None and self._count >= self._request.max_epochs:
             self._request.stop.set()
 
@@ -194,7 +202,11 @@ def _start(
         # Spark's own operators cannot keep their state as Avro.
         conf.set("spark.sql.streaming.stateStore.encodingFormat", "unsaferow")
     conf.set("spark.sql.streaming.useStreamlineAggregator", str(trunk.rolling).lower())
+    conf.set(f"{STREAMING}.multipleWatermarkPolicy", request.job.watermark_policy)
+    conf.set(f"{STREAMING}.noDataMicroBatches.enabled", str(trunk.moves_without_data).lower())
     interval = request.job.checkpoint.interval_seconds
+    if trunk.wakes_by_clock:
+        interval = max(interval, _SHORTEST_TICK)
     writer = (
         trunk.frame.writeStream.outputMode(trunk.output_mode)
         .queryName(request.job.name)
@@ -206,12 +218,14 @@ def _start(
     return writer.trigger(processingTime=f"{int(interval * 1000)} milliseconds").start()
 
 
-def _wait(query: StreamingQuery, request: AttemptRequest) -> bool:
+def _wait(query: StreamingQuery, request: AttemptRequest, idle: threading.Event | None) -> bool:
+    """`idle` is given where an available-now query would wait for timers for ever."""
     while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]
-        if request.stop.is_set():
+        done = request.available_now and idle is not None and idle.is_set()
+        if request.stop.is_set() or done:
             _drain(query)
             query.stop()
-            return False
+            return done
     return True
 
 

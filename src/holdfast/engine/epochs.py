@@ -21,8 +21,8 @@ from holdfast.faults import fault_point
 from holdfast.job.job import Job
 from holdfast.storage.files import read_json
 
-GroupSizes = dict[tuple[str, int], tuple[int, int]]
-"""(step uid, key group) -> (live keys, bytes in the log)."""
+GroupSizes = dict[tuple[str, int], tuple[int, int, int]]
+"""(step uid, key group) -> (live keys, bytes in the log, late records of this epoch)."""
 
 
 class LatestSizes(AccumulatorParam[GroupSizes]):
@@ -45,6 +45,8 @@ class EpochOutcome:
     epoch: int
     sinks: Mapping[str, SinkResult]
     state: Mapping[str, StateSize]
+    late: Mapping[str, int]
+    """Late records by step."""
     sink_seconds: float
 
 
@@ -78,6 +80,9 @@ class EpochRunner:
 
     def _run(self, frame: DataFrame, epoch: int) -> None:
         self._on_begin(epoch)
+        self._sizes.value = {
+            group: (keys, size, 0) for group, (keys, size, _) in self._sizes.value.items()
+        }
         fault_point("epoch.start")
         open_sinks = [
             plan for plan in self._trunk.sinks if not self._writers[plan.uid].has(epoch)
@@ -135,17 +140,20 @@ class EpochRunner:
         state: dict[str, StateSize] = {
             uid: StateSize(rows=0, bytes=0) for uid in self._trunk.steps
         }
-        for (uid, _), (keys, size) in sizes.items():
+        late: dict[str, int] = {}
+        for (uid, _), (keys, size, late_rows) in sizes.items():
             if uid in state:
                 known = state[uid]
                 state[uid] = StateSize(rows=known.rows + keys, bytes=known.bytes + size)
+                if late_rows:
+                    late[uid] = late.get(uid, 0) + late_rows
         _save_sizes(self._sizes_file, epoch, sizes)
-        self.outcomes[epoch] = EpochOutcome(epoch, results, state, seconds)
+        self.outcomes[epoch] = EpochOutcome(epoch, results, state, late, seconds)
 
 
 def _save_sizes(path: Path, epoch: int, sizes: GroupSizes) -> None:
     """Figures for people: worth a rename, not worth waiting for the disk."""
-    rows = [[uid, group, keys, size] for (uid, group), (keys, size) in sizes.items()]
+    rows = [[uid, group, keys, size] for (uid, group), (keys, size, _) in sizes.items()]
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(json.dumps({"epoch": epoch, "sizes": rows}), encoding="utf-8")
     temporary.replace(path)
@@ -154,6 +162,6 @@ def _save_sizes(path: Path, epoch: int, sizes: GroupSizes) -> None:
 def _load_sizes(path: Path) -> GroupSizes:
     try:
         stored = read_json(path)
-        return {(uid, group): (keys, size) for uid, group, keys, size in stored["sizes"]}
+        return {(uid, group): (keys, size, 0) for uid, group, keys, size in stored["sizes"]}
     except (HoldfastError, KeyError, TypeError, ValueError):
         return {}  # figures only: they fill up again as key groups are touched

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from holdfast.checkpoint.identity import older_names
 from holdfast.engine.frames import Lineage, StreamFrame, lineage, mark_root, marks_in_order
@@ -34,8 +36,8 @@ from holdfast.job.graph import JobGraph, OperatorSignature
 from holdfast.job.job import Job
 from holdfast.sinks.base import Sink
 from holdfast.sources.base import BAD_SIDE, Source
+from holdfast.state.plan import LATE, LatePolicy, StepPlan, check_times
 from holdfast.state.process import MAIN, KeyedProcess, inspect_process
-from holdfast.state.runner import StepPlan
 from holdfast.state.schema import parse_type, type_ddl
 
 
@@ -146,8 +148,35 @@ class TrunkPlanner:
             sides={name: partial(side, name) for name in sides},
         )
 
+    def watermark(self, frame: DataFrame, column: str, delay: timedelta) -> DataFrame:
+        kind = frame.schema[column].dataType.simpleString()
+        if kind not in ("timestamp", "timestamp_ntz"):
+            raise JobDefinitionError(
+                "INVALID_EVENT_TIME",
+                f"the watermark's column {column!r} is {kind}, not a timestamp.",
+                fix=f'cast it: frame.withColumn("{column}", F.to_timestamp("{column}")).',
+            )
+        for root in lineage(frame).roots:
+            if root.partition("/")[0] in self._steps:
+                raise JobDefinitionError(
+                    "NOT_SUPPORTED",
+                    f"the output of step {root!r} cannot have a watermark: Spark has one per "
+                    "source, and it has moved on when the step's rows come out.",
+                    fix="give the source a watermark, and keep what needs event time in the "
+                    "first step.",
+                )
+        return frame.withWatermark(column, f"{delay // timedelta(milliseconds=1)} milliseconds")
+
+    def ingestion_time(self, frame: DataFrame, column: str) -> DataFrame:
+        return frame.withColumn(column, f.current_timestamp())
+
     def process(
-        self, uid: str, frame: DataFrame, keys: tuple[str, ...], process: KeyedProcess
+        self,
+        uid: str,
+        frame: DataFrame,
+        keys: tuple[str, ...],
+        process: KeyedProcess,
+        late: LatePolicy | None,
     ) -> StreamFrame:
         schema = arrow_schema(frame, f"input of step {uid!r}")
         _check_key_types(uid, keys, schema)
@@ -158,7 +187,18 @@ class TrunkPlanner:
         older = older_names(
             self._settings.stored.get(uid), [state.name for state in spec.states], renames
         )
-        plan = StepPlan(uid, process, spec, keys, schema, self._settings.key_groups, older)
+        event_time = _event_time_of(uid, frame)
+        plan = StepPlan(
+            uid,
+            process,
+            spec,
+            keys,
+            schema,
+            self._settings.key_groups,
+            older,
+            event_time,
+            check_times(uid, spec, event_time, late),
+        )
         traced = lineage(frame)
         self._refuse_unnamed(traced, f"step {uid!r}")
         self._refuse_after_aggregation(traced, uid)
@@ -183,7 +223,7 @@ class TrunkPlanner:
             ),
             WIRE_DDL,
             "Append",
-            "None",
+            plan.time_mode,
         )
         self._steps[uid] = _Step(plan, blocks, traced.roots, feeding is not None)
         self._graph.steps[uid] = OperatorSignature(
@@ -195,6 +235,7 @@ class TrunkPlanner:
             },
             renames,
             older,
+            clock=plan.time_mode,
         )
         return step_frame(plan, lambda tag: blocks_to_rows(blocks, plan, tag))
 
@@ -279,6 +320,18 @@ class TrunkPlanner:
                     fix=f"make {root!r} the last stateful step, or write it as a KeyedProcess.",
                 )
 
+    def _refuse_unread_late(self) -> None:
+        read = {root for roots in self._all_roots() for root in roots}
+        for uid, step in self._steps.items():
+            if step.plan.late == "side" and f"{uid}/{LATE}" not in read:
+                raise JobDefinitionError(
+                    "SIDE_OUTPUT_NOT_READ",
+                    f'nothing reads .side("{LATE}") of step {uid!r}: its late records would be '
+                    "lost.",
+                    fix=f'write them: flow.sink("{uid}-late", frame.side("{LATE}"), …), or '
+                    'choose .process(…, late="process") or late="drop", which counts them.',
+                )
+
     def _refuse_native_between(self, uid: str, traced: Lineage) -> None:
         for root in traced.roots:
             if root in self._steps and self._passed_on & set(
@@ -331,7 +384,7 @@ class TrunkPlanner:
         return any(output.partition("/")[0] in inner for output in read)
 
     def _outputs_below(self, step: _Step) -> list[str]:
-        outputs = [f"{step.plan.uid}/{tag}" for tag in step.plan.spec.outputs]
+        outputs = [f"{step.plan.uid}/{tag}" for tag in step.plan.outputs]
         if step.direct:
             for root in step.upstream:
                 outputs += self._outputs_below(self._steps[root.partition("/")[0]])
@@ -340,6 +393,7 @@ class TrunkPlanner:
     # The result
 
     def trunk(self, named: bool) -> Trunk:
+        self._refuse_unread_late()
         carried = self._carriers()
         cuts: dict[str, DataFrame] = {}
         sinks: list[SinkPlan] = []
@@ -439,6 +493,22 @@ def arrow_schema(frame: DataFrame, what: str) -> Any:
             for field in frame.schema.fields
         ]
     )
+
+
+def _event_time_of(uid: str, frame: DataFrame) -> str | None:
+    """The column with a watermark: Spark notes it on the column, through select and union."""
+    found = [
+        field.name
+        for field in frame.schema.fields
+        if "spark.watermarkDelayMs" in field.metadata
+    ]
+    if len(found) > 1:
+        raise JobDefinitionError(
+            "INVALID_EVENT_TIME",
+            f"the input of step {uid!r} has watermarks on {found}.",
+            fix="give it one: drop or rename the other columns before key_by.",
+        )
+    return found[0] if found else None
 
 
 def _type_of(frame: DataFrame, column: str) -> str:

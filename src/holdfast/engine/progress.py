@@ -95,6 +95,7 @@ class ProgressListener(StreamingQueryListener):
             state={**outcome.state, **native_state(progress, self._natives)},
             sinks=outcome.sinks,
             watermark=_watermark(progress),
+            late={**outcome.late, **native_late(progress, self._natives)},
             offsets={
                 uid: source.get("endOffset")
                 for uid, source in zip(self._sources, progress.get("sources", []), strict=False)
@@ -104,15 +105,30 @@ class ProgressListener(StreamingQueryListener):
 
 def native_state(progress: Mapping[str, Any], natives: tuple[str, ...]) -> dict[str, StateSize]:
     """Rows and memory of Spark's own operators. Process steps count their keys themselves."""
+    return {
+        uid: StateSize(rows=operator["numRowsTotal"], bytes=operator["memoryUsedBytes"])
+        for uid, operator in _native_operators(progress, natives)
+    }
+
+
+def native_late(progress: Mapping[str, Any], natives: tuple[str, ...]) -> dict[str, int]:
+    """Late records that Spark's own operators dropped: all that it tells about them."""
+    dropped = {
+        uid: operator.get("numRowsDroppedByWatermark", 0)
+        for uid, operator in _native_operators(progress, natives)
+    }
+    return {uid: count for uid, count in dropped.items() if count}
+
+
+def _native_operators(
+    progress: Mapping[str, Any], natives: tuple[str, ...]
+) -> list[tuple[str, Mapping[str, Any]]]:
     operators = [
         operator
         for operator in progress.get("stateOperators", [])
         if not operator["operatorName"].startswith("transformWithState")
     ]
-    return {
-        uid: StateSize(rows=operator["numRowsTotal"], bytes=operator["memoryUsedBytes"])
-        for uid, operator in zip(natives, operators, strict=False)
-    }
+    return list(zip(natives, operators, strict=False))
 
 
 def parse_time(text: str) -> datetime:
@@ -129,7 +145,9 @@ def _skipped(progress: Mapping[str, Any]) -> int:
 
 def _watermark(progress: Mapping[str, Any]) -> datetime | None:
     text = progress.get("eventTime", {}).get("watermark")
-    return parse_time(text) if text else None
+    reached = parse_time(text) if text else None
+    # Spark says 1970 before there is a watermark.
+    return reached if reached and reached.timestamp() > 0 else None
 
 
 def state_bytes_written(checkpoint: Path, epoch: int) -> int:

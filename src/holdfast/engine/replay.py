@@ -7,9 +7,11 @@ user's own code on a plain batch frame.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from holdfast.engine.frames import StreamFrame
 from holdfast.engine.readers import BAD_DDL
@@ -19,6 +21,7 @@ from holdfast.job.graph import JobGraph
 from holdfast.job.job import Job
 from holdfast.sinks.base import Sink
 from holdfast.sources.base import BAD_SIDE, Source
+from holdfast.state.plan import LatePolicy
 from holdfast.state.process import KeyedProcess
 
 
@@ -53,8 +56,19 @@ class EpochPlanner:
             },
         )
 
+    def watermark(self, frame: DataFrame, column: str, delay: timedelta) -> DataFrame:
+        return frame
+
+    def ingestion_time(self, frame: DataFrame, column: str) -> DataFrame:
+        return frame.withColumn(column, f.current_timestamp())
+
     def process(
-        self, uid: str, frame: DataFrame, keys: tuple[str, ...], process: KeyedProcess
+        self,
+        uid: str,
+        frame: DataFrame,
+        keys: tuple[str, ...],
+        process: KeyedProcess,
+        late: LatePolicy | None,
     ) -> StreamFrame:
         plan = self._trunk.steps[uid]
         return step_frame(plan, lambda tag: self._frames.step_rows(uid, tag))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _STATE = "spark.sql.streaming.stateStore"
-_STREAMING = "spark.sql.streaming"
+STREAMING = "spark.sql.streaming"
 
 # Fixed for the life of the JVM. Loopback only, no UI: a driver offers nothing to the network.
 STATIC_CONF = {
@@ -40,12 +40,12 @@ QUERY_CONF = {
     "RocksDBStateStoreProvider",
     f"{_STATE}.checkpointFormatVersion": "2",
     f"{_STATE}.encodingFormat": "avro",
-    f"{_STREAMING}.queryEvolution.enableSourceEvolution": "true",
-    f"{_STREAMING}.offsetLog.formatVersion": "2",
-    f"{_STREAMING}.stopTimeout": "60s",
-    f"{_STREAMING}.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
+    f"{STREAMING}.queryEvolution.enableSourceEvolution": "true",
+    f"{STREAMING}.offsetLog.formatVersion": "2",
+    f"{STREAMING}.stopTimeout": "60s",
+    f"{STREAMING}.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
     "checkpointing.FileSystemBasedCheckpointFileManager",
-    f"{_STREAMING}.numRecentProgressUpdates": "10",
+    f"{STREAMING}.numRecentProgressUpdates": "10",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.adaptive.enabled": "false",
 }
@@ -72,8 +72,8 @@ def driver_session(runtime: RuntimeConfig) -> SparkSession:
 
 def allow_unnamed_sources(session: SparkSession) -> None:
     """Spark refuses names for a source that a plan reads twice; then none may have one."""
-    session.conf.set(f"{_STREAMING}.queryEvolution.enableSourceEvolution", "false")
-    session.conf.set(f"{_STREAMING}.offsetLog.formatVersion", "1")
+    session.conf.set(f"{STREAMING}.queryEvolution.enableSourceEvolution", "false")
+    session.conf.set(f"{STREAMING}.offsetLog.formatVersion", "1")
 
 
 def query_session(
@@ -84,7 +84,7 @@ def query_session(
     conf = {
         **QUERY_CONF,
         f"{_STATE}.rocksdb.changelogCheckpointing.enabled": str(checkpoint.incremental).lower(),
-        f"{_STREAMING}.minBatchesToRetain": str(checkpoint.retained),
+        f"{STREAMING}.minBatchesToRetain": str(checkpoint.retained),
         "spark.sql.shuffle.partitions": str(partitions),
         **{
             key: str(value)

@@ -20,9 +20,10 @@ from holdfast.engine.frames import StreamFrame, mark_root
 from holdfast.engine.worker import unpacker
 from holdfast.job.graph import JobGraph
 from holdfast.sinks.base import Sink
+from holdfast.state.plan import StepPlan
 from holdfast.state.process import MAIN
-from holdfast.state.runner import StepPlan
 from holdfast.state.schema import columns_ddl
+from holdfast.state.times import PROCESSING
 
 _CUT = "__holdfast_cut"
 
@@ -59,6 +60,18 @@ class Trunk:
     """Uids of Spark's own stateful operators in the order in which it reports them."""
     carried: Mapping[str, str] = field(default_factory=dict)
     """Process step to the cut whose blocks hold its output."""
+
+    @property
+    def wakes_by_clock(self) -> bool:
+        """Whether timers may become due without anything happening at the sources."""
+        return any(PROCESSING in plan.timer_clocks for plan in self.steps.values())
+
+    @property
+    def moves_without_data(self) -> bool:
+        """Whether an epoch without records can do anything. Spark would run one after the
+        other for a step that just has a TTL in processing time."""
+        modes = {plan.time_mode for plan in self.steps.values()}
+        return self.wakes_by_clock or "ProcessingTime" not in modes
 
 
 def united(cuts: Mapping[str, DataFrame]) -> DataFrame:
@@ -107,13 +120,13 @@ def step_frame(plan: StepPlan, rows_of: Callable[[str], DataFrame]) -> StreamFra
 
     main = output(MAIN)
     main.__dict__["hf_sides"] = {
-        tag: partial(output, tag) for tag in plan.spec.outputs if tag != MAIN
+        tag: partial(output, tag) for tag in plan.outputs if tag != MAIN
     }
     return main
 
 
 def blocks_to_rows(blocks: DataFrame, plan: StepPlan, tag: str) -> DataFrame:
-    schema = plan.spec.outputs[tag]
+    schema = plan.outputs[tag]
     return blocks.mapInArrow(unpacker(f"{plan.uid}/{tag}", schema), columns_ddl(schema))
 
 

@@ -13,7 +13,12 @@ import pyarrow as pa
 import pyarrow.compute
 from pyspark import TaskContext
 from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
 
 from holdfast.engine.transport import carry_errors
 from holdfast.errors import CorruptionError
@@ -22,7 +27,9 @@ from holdfast.state.heap import HeapCache
 from holdfast.state.key_groups import KeyGroupIndex, spark_label
 from holdfast.state.log import Head
 from holdfast.state.packing import from_wire, gather, pack, to_wire
-from holdfast.state.runner import StepPlan, StepRunner
+from holdfast.state.plan import StepPlan
+from holdfast.state.runner import StepRunner
+from holdfast.state.times import EpochTime
 
 WIRE_SCHEMA = pa.schema(
     [("kg", pa.int32()), ("place", pa.int64()), ("tag", pa.string()), ("block", pa.binary())]
@@ -31,7 +38,7 @@ WIRE_DDL = "kg int, place bigint, tag string, block binary"
 """A block between two hops: its key group, its place in the order of blocks, its output."""
 HEAD_DDL = (
     "format int, sequence bigint, base bigint, tags string, live_keys bigint, "
-    "log_rows bigint, log_bytes bigint"
+    "log_rows bigint, log_bytes bigint, wake bigint"
 )
 INPUT_TAG = ""
 """Blocks with this tag are a step's input; all others pass through it untouched."""
@@ -172,21 +179,23 @@ class _WireBatch:
 class SparkGroupStore:
     """A key group's log and head in Spark's state store. Spark knows the current group."""
 
-    def __init__(self, head: Any, log: Any) -> None:
-        self._head, self._log = head, log
+    def __init__(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._head = handle.getValueState("head", HEAD_DDL)
+        self._log = handle.getMapState("log", "sequence bigint", "block binary")
 
     def read_head(self) -> Head | None:
         row = self._head.get()
         if row is None:
             return None
-        version, sequence, base, tags, live_keys, log_rows, log_bytes = row
+        version, sequence, base, tags, *rest = row
         if version != _HEAD_FORMAT:
             raise CorruptionError(
                 "STATE_FORMAT_UNKNOWN",
                 f"a key group's head has format {version}; this version reads {_HEAD_FORMAT}.",
                 fix="run the holdfast version that wrote the state, or a newer one.",
             )
-        return Head(sequence, base, tuple(tags.split(",")), live_keys, log_rows, log_bytes)
+        return Head(sequence, base, tuple(tags.split(",")), *rest)
 
     def write_head(self, head: Head) -> None:
         self._head.update(
@@ -198,6 +207,7 @@ class SparkGroupStore:
                 head.live_keys,
                 head.log_rows,
                 head.log_bytes,
+                head.wake,
             )
         )
 
@@ -211,6 +221,9 @@ class SparkGroupStore:
     def remove_block(self, sequence: int) -> None:
         self._log.removeKey((sequence,))
 
+    def wake_at(self, time: int) -> None:
+        self._handle.registerTimer(time)
+
 
 class KeyGroupProcessor(StatefulProcessor):
     """Spark calls this once per key group and batch, with a few rows: the group's blocks."""
@@ -223,19 +236,17 @@ class KeyGroupProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         # Runs on the driver too, where Spark only asks which state there is.
-        self._store = SparkGroupStore(
-            handle.getValueState("head", HEAD_DDL),
-            handle.getMapState("log", "sequence bigint", "block binary"),
-        )
+        self._store = SparkGroupStore(handle)
+        self._late_rows: dict[int, int] = {}
+        """Late records by key group, of the groups that were visited in this epoch."""
 
     def handleInputRows(  # type: ignore[override]  # noqa: N802 - Spark's name
         self,
         key: Any,
         rows: Iterator[Row],
-        timerValues: Any,  # noqa: N803
+        timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[Row]:
         with carry_errors():
-            label = key[0]
             waiting: list[tuple[int, bytes]] = []
             for row in rows:
                 if row.tag == INPUT_TAG:
@@ -245,14 +256,51 @@ class KeyGroupProcessor(StatefulProcessor):
             if not waiting:
                 return
             waiting.sort()
-            group = self._group_of(label)
             blocks = [from_wire(block, self._plan.input_schema) for _, block in waiting]
-            result = self._runner().run(self._store, group, blocks)
-            self._sizes.add({(self._plan.uid, group): (result.live_keys, result.log_bytes)})
-            for at, (tag, batch) in enumerate(result.outputs):
-                yield Row(
-                    kg=label, place=at, tag=f"{self._plan.uid}/{tag}", block=to_wire(batch)
-                )
+            yield from self._visit(key[0], blocks, timerValues)
+
+    def handleExpiredTimer(  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[Row]:
+        """Spark calls this after all input, for key groups whose timer is due."""
+        with carry_errors():
+            fired = expiredTimerInfo.getExpiryTimeInMs()
+            yield from self._visit(key[0], [], timerValues, fired)
+
+    def _visit(
+        self,
+        label: int,
+        blocks: list[pa.RecordBatch],
+        times: TimerValues,
+        fired: int | None = None,
+    ) -> Iterator[Row]:
+        group = self._group_of(label)
+        result = self._runner().run(
+            self._store,
+            group,
+            blocks,
+            self._epoch_time(times),
+            # Timers that were due have fired when the group's records came.
+            fire=group not in self._late_rows,
+            fired=fired,
+        )
+        late = self._late_rows[group] = self._late_rows.get(group, 0) + result.late_rows
+        self._sizes.add({(self._plan.uid, group): (result.live_keys, result.log_bytes, late)})
+        for at, (tag, batch) in enumerate(result.outputs):
+            yield Row(kg=label, place=at, tag=f"{self._plan.uid}/{tag}", block=to_wire(batch))
+
+    def _epoch_time(self, times: TimerValues) -> EpochTime:
+        if self._plan.time_mode == "None":
+            return EpochTime()
+        watermark = times.getCurrentWatermarkInMs()
+        return EpochTime(
+            times.getCurrentProcessingTimeInMs() * 1000,
+            # Spark says 0 before there is a watermark.
+            watermark * 1000 if self._plan.event_time and watermark > 0 else None,
+        )
 
     def _group_of(self, label: int) -> int:
         if label not in _labels:

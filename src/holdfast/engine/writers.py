@@ -21,7 +21,7 @@ from holdfast.errors import JobDefinitionError
 from holdfast.sinks import Console, Discard, Files, Memory, Sink
 from holdfast.state.collector import end_of_task
 from holdfast.state.packing import gather
-from holdfast.state.runner import StepPlan
+from holdfast.state.plan import StepPlan
 from holdfast.storage.file_sink_log import FileSinkLog, StagedFile
 from holdfast.storage.files import storage_errors
 
@@ -46,7 +46,7 @@ class Rows:
         """What turns the frame's Arrow batches into batches of rows, for a worker."""
         if self.step is None:
             return iter
-        tag, schema = f"{self.step.uid}/{self.tag}", self.step.spec.outputs[self.tag]
+        tag, schema = f"{self.step.uid}/{self.tag}", self.step.outputs[self.tag]
         return partial(decoded_blocks, tag=tag, schema=schema)
 
 

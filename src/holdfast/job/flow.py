@@ -6,13 +6,16 @@ the engine puts behind it, which keeps pyspark out of this layer.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import JobDefinitionError, shorten
 from holdfast.job.graph import JobGraph, user_line
 from holdfast.sinks.base import Sink
 from holdfast.sources.base import Source
+from holdfast.state.plan import LatePolicy
 from holdfast.state.process import KeyedProcess, inspect_process
+from holdfast.types import parse_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,8 +35,17 @@ class Planner(Protocol):
 
     def columns(self, frame: Any) -> list[str]: ...
 
+    def watermark(self, frame: Any, column: str, delay: timedelta) -> Any: ...
+
+    def ingestion_time(self, frame: Any, column: str) -> Any: ...
+
     def process(
-        self, uid: str, frame: Any, keys: tuple[str, ...], process: KeyedProcess
+        self,
+        uid: str,
+        frame: Any,
+        keys: tuple[str, ...],
+        process: KeyedProcess,
+        late: LatePolicy | None,
     ) -> Any: ...
 
     def aggregate(
@@ -65,6 +77,30 @@ class Flow:
         self._graph.sources[uid] = source
         return self._planner.read(uid, source)  # type: ignore[no-any-return]
 
+    def watermark(
+        self, frame: DataFrame, column: str, *, delay: str | timedelta | float
+    ) -> DataFrame:
+        """Give a stream event time: `column` says when each record happened.
+
+        The watermark is the largest time seen so far, less `delay`. A record at or before it
+        is late.
+        """
+        self._check_frame(frame, "watermark")
+        self._check_column(frame, column, "watermark")
+        length = parse_duration(delay, "delay of the watermark")
+        return self._planner.watermark(frame, column, length)  # type: ignore[no-any-return]
+
+    def ingestion_time(self, frame: DataFrame, column: str) -> DataFrame:
+        """Add a timestamp column: when the epoch that read the record began."""
+        self._check_frame(frame, "ingestion_time")
+        if not isinstance(column, str) or column in self._planner.columns(frame):
+            raise JobDefinitionError(
+                "INVALID_OPTION",
+                f"ingestion_time is to add the column {shorten(column)} ({user_line()}).",
+                fix="give the name of a column that the frame does not have.",
+            )
+        return self._planner.ingestion_time(frame, column)  # type: ignore[no-any-return]
+
     def key_by(self, frame: DataFrame, *keys: str) -> KeyedStream:
         """Key a stream by one or more columns."""
         self._check_frame(frame, "key_by")
@@ -76,12 +112,7 @@ class Flow:
                 fix=f"name at least one of {', '.join(columns)}.",
             )
         for key in keys:
-            if key not in columns:
-                raise JobDefinitionError(
-                    "KEY_NOT_FOUND",
-                    f"key_by names {shorten(key)}, which is not a column ({user_line()}).",
-                    fix=f"use columns of the frame: {', '.join(columns)}.",
-                )
+            self._check_column(frame, key, "key_by")
         return KeyedStream(self._planner, self._graph, frame, keys)
 
     def stateful(self, uid: str, frame: DataFrame) -> Stream:
@@ -98,6 +129,15 @@ class Flow:
             raise _wrong_argument("sink", uid, sink, "a descriptor of hf.sinks")
         self._graph.sinks[uid] = sink
         self._planner.write(uid, frame, sink)
+
+    def _check_column(self, frame: DataFrame, column: object, what: str) -> None:
+        columns = self._planner.columns(frame)
+        if column not in columns:
+            raise JobDefinitionError(
+                "KEY_NOT_FOUND",
+                f"{what} names {shorten(column)}, which is not a column ({user_line()}).",
+                fix=f"use columns of the frame: {', '.join(columns)}.",
+            )
 
     def _check_frame(self, frame: object, what: str) -> None:
         if not self._planner.is_frame(frame):
@@ -117,14 +157,21 @@ class KeyedStream:
     ) -> None:
         self._planner, self._graph, self._frame, self._keys = planner, graph, frame, keys
 
-    def process(self, uid: str, process: KeyedProcess) -> Stream:
-        """Run a Python function with state per key. See :class:`holdfast.KeyedProcess`."""
+    def process(
+        self, uid: str, process: KeyedProcess, *, late: LatePolicy | None = None
+    ) -> Stream:
+        """Run a Python function with state per key. See :class:`holdfast.KeyedProcess`.
+
+        Where the stream has a watermark, `late` says what happens to records that it has
+        passed: "side" (default) sends them to ``.side("late")``, "process" hands them to the
+        process like all others (see ``ctx.is_late``), "drop" drops them. All are counted.
+        """
         self._graph.claim(uid, "process step")
         if isinstance(process, type) or not isinstance(process, KeyedProcess):
             raise _wrong_argument("process step", uid, process, "a KeyedProcess instance")
         inspect_process(process)
         return self._planner.process(  # type: ignore[no-any-return]
-            uid, self._frame, self._keys, process
+            uid, self._frame, self._keys, process, late
         )
 
     def aggregate(self, uid: str, **columns: Column) -> Stream:

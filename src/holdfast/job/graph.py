@@ -30,6 +30,8 @@ class OperatorSignature:
     older_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """All names that a variable was ever stored under before, newest first."""
     detail: str = ""
+    clock: str = "None"
+    """Which clock Spark's timers of the step follow; it cannot change later."""
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
+from typing import Literal
 
 from holdfast.config import CheckpointConfig
 from holdfast.errors import JobDefinitionError, shorten
@@ -22,7 +23,9 @@ class Job:
 
     `name` identifies the job and its state. `parallelism` is the number of state
     partitions; `key_groups` the largest parallelism it can ever have. Both are fixed when
-    the job first starts.
+    the job first starts. With several watermarks, `watermark_policy` says which one counts:
+    the smallest ("min", the default) or the largest ("max"), which makes the records of slow
+    sources late.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class Job:
         restart: RestartStrategy | None = None,
         parallelism: int | None = None,
         key_groups: int | None = None,
+        watermark_policy: Literal["min", "max"] = "min",
     ) -> None:
         self.name = check_name(name, "job name")
         self.checkpoint = checkpoint or CheckpointConfig()
@@ -45,6 +49,13 @@ class Job:
             )
         self.parallelism = parallelism
         self.key_groups = None if key_groups is None else check_key_groups(key_groups)
+        if watermark_policy not in ("min", "max"):
+            raise JobDefinitionError(
+                "INVALID_OPTION",
+                f"watermark_policy is {shorten(watermark_policy)}.",
+                fix='use "min" (default: the slowest source decides) or "max".',
+            )
+        self.watermark_policy = watermark_policy
         self._pipeline: Pipeline | None = None
 
     def pipeline(self, function: Pipeline) -> Pipeline:

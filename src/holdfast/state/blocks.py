@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.errors import CorruptionError
+from holdfast.state.times import Clock
 from holdfast.state.values import decode, decode_keys, encode, encode_keys
 
 FORMAT_VERSION = 1
@@ -30,6 +31,8 @@ class StateVariable:
     kind: pa.DataType
     older_names: tuple[str, ...] = ()
     """Names under which blocks may still hold it, newest first."""
+    clock: Clock | None = None
+    """Set for variables that hold times (timers, expiries): which clock they wait for."""
 
     def column_in(self, columns: Mapping[str, int]) -> int | None:
         """Where a block holds this variable, if it does."""
@@ -65,8 +68,8 @@ def encode_block(layout: StateLayout, keys: Sequence[Any], tables: Sequence[Tabl
     return bytes(sink.getvalue())
 
 
-def apply_block(layout: StateLayout, block: bytes, tables: Sequence[Table]) -> int:
-    """Bring `tables` up to date with a block; returns the number of rows in it."""
+def apply_block(layout: StateLayout, block: bytes, tables: Sequence[Table]) -> list[Any]:
+    """Bring `tables` up to date with a block; returns the keys in it."""
     stored = _read(block)
     width = len(layout.key_kinds)
     keys = decode_keys([stored.column(i) for i in range(width)])
@@ -89,7 +92,7 @@ def apply_block(layout: StateLayout, block: bytes, tables: Sequence[Table]) -> i
                 table.pop(key, None)
             else:
                 table[key] = value
-    return len(keys)
+    return keys
 
 
 def _remove(table: Table, keys: Iterable[Any]) -> None:

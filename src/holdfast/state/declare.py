@@ -19,9 +19,20 @@ from holdfast.state.handles import (
     ValueHandle,
 )
 from holdfast.state.schema import SchemaLike, parse_type
+from holdfast.state.ttl import Lifetime, TtlLike, parse_ttl
+from holdfast.state.ttl_handles import (
+    TtlListHandle,
+    TtlMapHandle,
+    TtlReducingHandle,
+    TtlValueHandle,
+)
 from holdfast.state.values import coercion, exact_class, is_mutable
 
 T = TypeVar("T")
+H = TypeVar("H", bound=Handle)
+
+_EXPIRY = "!expiry"
+"""Ends the name under which a variable's times of expiry are stored; no user's can."""
 
 
 class State:
@@ -33,9 +44,10 @@ class State:
 
     kind_name = "state"
 
-    def __init__(self, stored: pa.DataType, *, renamed_from: str | None) -> None:
+    def __init__(self, stored: pa.DataType, *, renamed_from: str | None, ttl: TtlLike) -> None:
         self.stored = stored
         self.renamed_from = renamed_from
+        self.ttl = parse_ttl(ttl)
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -51,11 +63,28 @@ class State:
             "state into __init__ or open().",
         )
 
-    def variable(self, older_names: tuple[str, ...] = ()) -> StateVariable:
-        return StateVariable(self.name, self.stored, older_names)
+    def variables(self, older_names: tuple[str, ...] = ()) -> list[StateVariable]:
+        """What is stored: the values, and with a TTL their times of expiry."""
+        values = StateVariable(self.name, self.stored, older_names)
+        if self.ttl is None:
+            return [values]
+        older = tuple(f"{name}{_EXPIRY}" for name in older_names)
+        name = f"{self.name}{_EXPIRY}"
+        return [values, StateVariable(name, self.expiry_kind, older, self.ttl.clock)]
+
+    @property
+    def expiry_kind(self) -> pa.DataType:
+        """The shape of the expiries: one per value, element or entry."""
+        return pa.int64()
 
     def handle(self, cursor: Cursor) -> Handle:
         raise NotImplementedError
+
+    def _living(self, handle: H, cursor: Cursor) -> H:
+        """Give a handle of state with a TTL its clock."""
+        if self.ttl is not None:
+            handle.life = Lifetime(self.ttl, cursor)  # type: ignore[attr-defined]
+        return handle
 
 
 class ValueState(State):
@@ -70,9 +99,14 @@ class ValueState(State):
     kind_name = "value"
 
     def __init__(
-        self, schema: SchemaLike, *, default: Any = None, renamed_from: str | None = None
+        self,
+        schema: SchemaLike,
+        *,
+        default: Any = None,
+        ttl: TtlLike = None,
+        renamed_from: str | None = None,
     ) -> None:
-        super().__init__(parse_type(schema, "state type"), renamed_from=renamed_from)
+        super().__init__(parse_type(schema, "state type"), renamed_from=renamed_from, ttl=ttl)
         self.default = None if default is None else self._checked(default)
 
     def _checked(self, default: Any) -> Any:
@@ -86,7 +120,9 @@ class ValueState(State):
             ) from error
 
     def handle(self, cursor: Cursor) -> ValueHandle:
-        return ValueHandle(cursor, default=self.default, **_scalar(self.stored))
+        kind = ValueHandle if self.ttl is None else TtlValueHandle
+        how = _scalar(self.stored)
+        return self._living(kind(cursor, default=self.default, **how), cursor)
 
 
 class ListState(State):
@@ -94,12 +130,19 @@ class ListState(State):
 
     kind_name = "list"
 
-    def __init__(self, element: SchemaLike, *, renamed_from: str | None = None) -> None:
+    def __init__(
+        self, element: SchemaLike, *, ttl: TtlLike = None, renamed_from: str | None = None
+    ) -> None:
         self.element = parse_type(element, "list element type")
-        super().__init__(pa.list_(self.element), renamed_from=renamed_from)
+        super().__init__(pa.list_(self.element), renamed_from=renamed_from, ttl=ttl)
+
+    @property
+    def expiry_kind(self) -> pa.DataType:
+        return pa.list_(pa.int64())
 
     def handle(self, cursor: Cursor) -> ListHandle:
-        return ListHandle(cursor, coerce=coercion(self.element))
+        kind = ListHandle if self.ttl is None else TtlListHandle
+        return self._living(kind(cursor, coerce=coercion(self.element)), cursor)
 
 
 class MapState(State):
@@ -108,7 +151,12 @@ class MapState(State):
     kind_name = "map"
 
     def __init__(
-        self, key: SchemaLike, value: SchemaLike, *, renamed_from: str | None = None
+        self,
+        key: SchemaLike,
+        value: SchemaLike,
+        *,
+        ttl: TtlLike = None,
+        renamed_from: str | None = None,
     ) -> None:
         self.entry = parse_type(key, "map key type")
         self.item = parse_type(value, "map value type")
@@ -118,10 +166,16 @@ class MapState(State):
                 f"{self.entry} cannot be the key type of a MapState.",
                 fix="use a type without arrays and maps as the map's key.",
             )
-        super().__init__(pa.map_(self.entry, self.item), renamed_from=renamed_from)
+        super().__init__(pa.map_(self.entry, self.item), renamed_from=renamed_from, ttl=ttl)
+
+    @property
+    def expiry_kind(self) -> pa.DataType:
+        return pa.map_(self.entry, pa.int64())
 
     def handle(self, cursor: Cursor) -> MapHandle:
-        return MapHandle(cursor, coerce_key=coercion(self.entry), coerce=coercion(self.item))
+        kind = MapHandle if self.ttl is None else TtlMapHandle
+        handle = kind(cursor, coerce_key=coercion(self.entry), coerce=coercion(self.item))
+        return self._living(handle, cursor)
 
 
 class ReducingState(State):
@@ -134,13 +188,16 @@ class ReducingState(State):
         schema: SchemaLike,
         reduce: Callable[[Any, Any], Any],
         *,
+        ttl: TtlLike = None,
         renamed_from: str | None = None,
     ) -> None:
-        super().__init__(parse_type(schema, "state type"), renamed_from=renamed_from)
+        super().__init__(parse_type(schema, "state type"), renamed_from=renamed_from, ttl=ttl)
         self.reduce = _callable(reduce, "reduce")
 
     def handle(self, cursor: Cursor) -> ReducingHandle:
-        return ReducingHandle(cursor, reduce=self.reduce, **_scalar(self.stored))
+        kind = ReducingHandle if self.ttl is None else TtlReducingHandle
+        handle = kind(cursor, reduce=self.reduce, **_scalar(self.stored))
+        return self._living(handle, cursor)
 
 
 class AggregatingState(State):
@@ -163,19 +220,19 @@ class AggregatingState(State):
         create: Callable[[], Any],
         add: Callable[[Any, Any], Any],
         result: Callable[[Any], Any] = lambda accumulator: accumulator,
+        ttl: TtlLike = None,
         renamed_from: str | None = None,
     ) -> None:
-        super().__init__(parse_type(accumulator, "accumulator type"), renamed_from=renamed_from)
+        stored = parse_type(accumulator, "accumulator type")
+        super().__init__(stored, renamed_from=renamed_from, ttl=ttl)
         self.create, self.add = _callable(create, "create"), _callable(add, "add")
         self.result = _callable(result, "result")
 
     def handle(self, cursor: Cursor) -> AggregatingHandle:
+        kind = ValueHandle if self.ttl is None else TtlValueHandle
+        stored = self._living(kind(cursor, default=None, **_scalar(self.stored)), cursor)
         return AggregatingHandle(
-            cursor,
-            create=self.create,
-            add=self.add,
-            result=self.result,
-            **_scalar(self.stored),
+            cursor, create=self.create, add=self.add, result=self.result, stored=stored
         )
 
 

@@ -9,18 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from holdfast.state.blocks import Table
 from holdfast.state.heap import KeyGroup
+from holdfast.state.times import NO_TIME, EpochTime
 from holdfast.state.values import Convert
 
 
 class Cursor:
-    """The key that is being processed. The base class of the user's ``ctx``."""
+    """Where processing stands: the key, and the time. The base class of the user's ``ctx``."""
 
-    __slots__ = ("key",)
+    __slots__ = ("event_time", "key", "time")
 
     def __init__(self) -> None:
         self.key: Any = None
+        self.begin(NO_TIME)
+
+    def begin(self, time: EpochTime) -> None:
+        self.time = time
+        self.event_time: int | None = None
+        """Of the current record or timer, where the step has event time."""
 
 
 class Handle:
@@ -31,8 +37,9 @@ class Handle:
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
 
-    def attach(self, group: KeyGroup, table: Table) -> None:
-        self._group, self._table, self._changed = group, table, group.changed
+    def attach(self, group: KeyGroup, at: int) -> None:
+        """Work on a key group, where this handle's variable is number `at`."""
+        self._group, self._table, self._changed = group, group.tables[at], group.changed
 
     def _touch(self) -> Any:
         """Note that the current key is about to change; returns the key."""
@@ -242,15 +249,18 @@ class AggregatingHandle(Handle):
         create: Callable[[], Any],
         add: Callable[[Any, Any], Any],
         result: Callable[[Any], Any],
-        **how: Any,
+        stored: ValueHandle,
     ) -> None:
         super().__init__(cursor)
-        self._stored = ValueHandle(cursor, default=None, **how)
+        self._stored = stored
         self._create, self._add, self._result = create, add, result
 
-    def attach(self, group: KeyGroup, table: Table) -> None:
-        super().attach(group, table)
-        self._stored.attach(group, table)
+    def attach(self, group: KeyGroup, at: int) -> None:
+        super().attach(group, at)
+        self._stored.attach(group, at)
+
+    def clear(self) -> None:
+        self._stored.clear()
 
     def add(self, item: Any) -> None:
         current = self._stored.value

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.errors import CorruptionError
 from holdfast.state.blocks import StateLayout, Table, apply_block, encode_block
+from holdfast.state.due import DueQueue
 from holdfast.state.log import (
     GroupStore,
     Head,
@@ -22,6 +23,7 @@ from holdfast.state.log import (
     after_compaction,
     should_compact,
 )
+from holdfast.state.ttl import earliest
 
 ROW_OVERHEAD = 160
 """Bytes that a key costs in Python on top of its encoded form (measured: dict slot, key
@@ -39,10 +41,20 @@ class KeyGroup:
     tag: str = ""
     changed: dict[Any, bool] = field(default_factory=dict)
     """Keys written in this batch, and whether they existed before it."""
+    queues: list[DueQueue] = field(init=False)
+    """Beside each table; filled for variables that hold times."""
+
+    def __post_init__(self) -> None:
+        self.queues = [DueQueue() for _ in self.layout.variables]
 
     @classmethod
     def empty(cls, layout: StateLayout, number: int) -> KeyGroup:
         return cls(layout, number, [{} for _ in layout.variables])
+
+    def touch(self, key: Any) -> None:
+        """Note that a key is about to change."""
+        if key not in self.changed:
+            self.changed[key] = self.has(key)
 
     def has(self, key: Any) -> bool:
         for table in self.tables:  # noqa: SIM110 - half the time of any(), and it is called often
@@ -84,26 +96,56 @@ class KeyGroup:
                     f"{head.sequence} is not in the state store.",
                     fix="restore the checkpoint directory from a backup; this one is damaged.",
                 )
-            apply_block(self.layout, block, self.tables)
+            self._note_times(apply_block(self.layout, block, self.tables))
         self.head, self.tag = head, head.tags[-1]
         return len(missed)
 
+    def _note_times(self, keys: Iterable[Any]) -> None:
+        for variable, table, queue in zip(
+            self.layout.variables, self.tables, self.queues, strict=True
+        ):
+            if variable.clock is not None:
+                for key in keys:
+                    times = table.get(key)
+                    if times is not None:
+                        queue.note(earliest(times), key)
+
     def _reset(self, head: Head | None) -> None:
         self.tables = [{} for _ in self.layout.variables]
+        self.queues = [DueQueue() for _ in self.layout.variables]
         self.head, self.tag = head, ""
         self.changed = {}
 
-    def flush(self, store: GroupStore) -> bool:
-        """Write what changed, and the head; returns whether the log was compacted."""
+    def flush(self, store: GroupStore, wake: int | None = None) -> bool:
+        """Write what changed, and the head; returns whether the log was compacted.
+
+        `wake` is when Spark is to look at this group again even without records.
+        """
+        before, compact = self.head, False
+        keys, live = self._keys_to_write()
+        if keys:
+            compact = self._append(store, keys, live)
+        self.changed = {}
+        if not keys and (before is None or before.wake == wake):
+            return False
+        assert self.head is not None
+        self.head = replace(self.head, wake=wake)
+        store.write_head(self.head)
+        if wake is not None and (before is None or before.wake != wake):
+            store.wake_at(wake)
+        return compact
+
+    def _keys_to_write(self) -> tuple[list[Any], int]:
+        """The keys that differ from what is stored, and how many keys live afterwards."""
         keys, live, has = [], self.live_keys, self.has
         for key, existed in self.changed.items():
             exists = has(key)
             if exists or existed:
                 keys.append(key)
             live += exists - existed
-        if not keys:
-            self.changed = {}
-            return False
+        return keys, live
+
+    def _append(self, store: GroupStore, keys: list[Any], live: int) -> bool:
         tag = secrets.token_hex(6)
         block = encode_block(self.layout, keys, self.tables)
         head = after_append(self.head, tag=tag, live_keys=live, rows=len(keys), size=len(block))
@@ -114,8 +156,7 @@ class KeyGroup:
                 store.remove_block(sequence)
             head = after_compaction(self.head, tag=tag, live_keys=live, size=len(block))
         store.write_block(head.sequence, block)
-        store.write_head(head)
-        self.head, self.tag, self.changed = head, tag, {}
+        self.head, self.tag = head, tag
         return compact
 
     def _all_keys(self) -> list[Any]:

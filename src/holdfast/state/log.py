@@ -26,6 +26,8 @@ class Head:
     live_keys: int
     log_rows: int
     log_bytes: int
+    wake: int | None = None
+    """When Spark's timer of the key group fires, in milliseconds."""
 
     def tag_of(self, sequence: int) -> str | None:
         at = len(self.tags) - 1 - (self.sequence - sequence)
@@ -55,6 +57,9 @@ class GroupStore(Protocol):
     def write_block(self, sequence: int, block: bytes) -> None: ...
 
     def remove_block(self, sequence: int) -> None: ...
+
+    def wake_at(self, time: int) -> None:
+        """Have this group visited once its clock reaches `time` (milliseconds)."""
 
 
 def should_compact(head: Head, key_group: int) -> bool:

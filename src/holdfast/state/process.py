@@ -7,14 +7,17 @@ import inspect
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
-from holdfast.errors import JobDefinitionError
+from holdfast.errors import JobDefinitionError, shorten
 from holdfast.state.declare import State
 from holdfast.state.handles import Cursor
 from holdfast.state.schema import SchemaLike, parse_columns
+from holdfast.state.timers import Timer, Timers
+from holdfast.state.times import EVENT, PROCESSING, micros, moment
 from holdfast.types import check_name
 
 MAIN = "main"
@@ -22,13 +25,50 @@ MAIN = "main"
 
 
 class Context(Cursor):
-    """Handed to ``process`` with every record.
+    """Handed to ``process`` with every record, and to ``on_timer`` with every timer.
 
     ``ctx.key`` is the current key: the value itself when keyed by one column, a tuple when
-    keyed by several.
+    keyed by several. ``ctx.timers`` registers and deletes timers of that key.
     """
 
-    __slots__ = ()
+    __slots__ = ("_column", "timers")
+
+    def __init__(self, event_time_column: str | None = None) -> None:
+        super().__init__()
+        self._column = event_time_column
+        self.timers: Timers
+
+    @property
+    def watermark(self) -> datetime | None:
+        """No record at or before this time is expected any more; None before the first."""
+        return None if self.time.watermark is None else moment(self.time.watermark)
+
+    @property
+    def now(self) -> datetime:
+        """Processing time: when the epoch began. A repeated epoch sees the same."""
+        if self.time.now is None:
+            raise JobDefinitionError(
+                "TIME_NOT_AVAILABLE",
+                "ctx.now was read in a step that declares no use of time.",
+                fix='declare `timers = "processing"` on the process (and on_timer), or add a '
+                'column: flow.ingestion_time(frame, "ingested").',
+            )
+        return moment(self.time.now)
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """The event time of the current record or event-time timer."""
+        return None if self.event_time is None else moment(self.event_time)
+
+    def is_late(self, record: Any) -> bool:
+        """Whether the watermark has passed a record."""
+        if self._column is None or self.time.watermark is None:
+            return False
+        found = record[self._column]
+        if found is None:
+            return False
+        aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+        return micros(aware) <= self.time.watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +105,18 @@ class KeyedProcess:
     processed again, from the state of the last committed epoch: keep ``process`` free of
     effects outside of it, and of chance.
 
+    Timers call ``on_timer(self, timer, ctx)`` for the key that registered them:
+    ``ctx.timers.register(ctx.timestamp + timedelta(minutes=5))``. A step whose input has a
+    watermark has event-time timers, another one processing-time timers; `timers` says
+    otherwise: "event", "processing" or "both".
+
     Side outputs are declared as ``sides = {"late": "user string, ts timestamp"}`` and fed
     with ``yield hf.to("late", user, ts)``.
     """
 
     output: ClassVar[SchemaLike]
     sides: ClassVar[Mapping[str, SchemaLike]] = {}
+    timers: ClassVar[Literal["event", "processing", "both"] | None] = None
 
     def open(self) -> None:
         """Called once in every worker before the first record: open what is not state."""
@@ -79,6 +125,9 @@ class KeyedProcess:
         raise NotImplementedError
 
     def process_batch(self, keys: Sequence[Any], table: pa.Table, ctx: Context) -> Any:
+        raise NotImplementedError
+
+    def on_timer(self, timer: Timer, ctx: Context) -> Iterable[Any] | None:
         raise NotImplementedError
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -107,6 +156,8 @@ class ProcessSpec:
     outputs: Mapping[str, pa.Schema]
     """By tag: :data:`MAIN` and the side outputs."""
     batched: bool
+    on_timer: bool = False
+    timers: Literal["event", "processing", "both"] | None = None
 
 
 def inspect_process(process: KeyedProcess) -> ProcessSpec:
@@ -139,7 +190,31 @@ def inspect_process(process: KeyedProcess) -> ProcessSpec:
         )
     states = _states(cls)
     _refuse_undeclared_attributes(process)
-    return ProcessSpec(states, outputs, batched)
+    on_timer = cls.on_timer is not KeyedProcess.on_timer
+    _check_timers(cls, on_timer, batched)
+    return ProcessSpec(states, outputs, batched, on_timer, cls.timers)
+
+
+def _check_timers(cls: type[KeyedProcess], on_timer: bool, batched: bool) -> None:
+    if cls.timers not in (None, EVENT, PROCESSING, "both"):
+        raise JobDefinitionError(
+            "INVALID_OPTION",
+            f"{cls.__name__}.timers is {shorten(cls.timers)}.",
+            fix='use "event", "processing" or "both".',
+        )
+    if cls.timers is not None and not on_timer:
+        raise JobDefinitionError(
+            "ON_TIMER_MISSING",
+            f"{cls.__name__} declares timers={cls.timers!r} but no on_timer.",
+            fix="write `def on_timer(self, timer, ctx)`, which is called when a timer fires.",
+        )
+    if on_timer and batched:
+        raise JobDefinitionError(
+            "NOT_SUPPORTED",
+            f"{cls.__name__} has on_timer and process_batch; timers belong to a key, and a "
+            "batch has many.",
+            fix="write `process` instead of `process_batch`.",
+        )
 
 
 def _states(cls: type[KeyedProcess]) -> tuple[State, ...]:

@@ -3,66 +3,40 @@ adapter, the test kit and the property tests all drive this one class."""
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import itemgetter
-from pathlib import Path
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from holdfast.errors import (
-    DataError,
-    HoldfastError,
-    OutputSchemaError,
-    UserCodeError,
-    shorten,
-)
-from holdfast.state.blocks import StateLayout
+from holdfast.errors import DataError, HoldfastError, shorten
 from holdfast.state.heap import HeapCache, KeyGroup
+from holdfast.state.key_groups import canonical_bytes
 from holdfast.state.log import GroupStore
-from holdfast.state.process import MAIN, Context, KeyedProcess, ProcessSpec, Routed
+from holdfast.state.outputs import Batches, OutputEncoder
+from holdfast.state.plan import LATE, StepPlan
+from holdfast.state.process import Context
 from holdfast.state.records import Record, RecordMaker
 from holdfast.state.schema import type_ddl
+from holdfast.state.timers import Timer, Timers
+from holdfast.state.times import EVENT, NO_TIME, PROCESSING, Clock, EpochTime, moment
+from holdfast.state.trouble import user_error
+from holdfast.state.ttl import earliest, sweep
 from holdfast.state.values import KeyColumn, decode_keys, encode, keys_are_values
-
-_LIBRARY = str(Path(__file__).resolve().parents[1])
-
-
-@dataclass(frozen=True)
-class StepPlan:
-    """A process step, as it is shipped to the workers."""
-
-    uid: str
-    process: KeyedProcess
-    spec: ProcessSpec
-    keys: tuple[str, ...]
-    input_schema: pa.Schema
-    key_groups: int
-    older_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By state variable: the names it was stored under before."""
-
-    @property
-    def layout(self) -> StateLayout:
-        return StateLayout(
-            tuple(self.input_schema.field(name).type for name in self.keys),
-            tuple(
-                state.variable(self.older_names.get(state.name, ()))
-                for state in self.spec.states
-            ),
-        )
+from holdfast.state.wake import next_timer, wanted_wake
 
 
 @dataclass(frozen=True)
 class GroupResult:
     """What one batch did in one key group."""
 
-    outputs: Sequence[tuple[str, pa.RecordBatch]]
+    outputs: Batches
     live_keys: int
     log_bytes: int
     blocks_read: int
     compacted: bool
+    late_rows: int
 
 
 class StepRunner:
@@ -71,52 +45,189 @@ class StepRunner:
     def __init__(self, plan: StepPlan, cache: HeapCache, owner: Hashable) -> None:
         self._plan, self._cache, self._owner = plan, cache, owner
         self._layout = plan.layout
-        self._context = Context()
+        self._timers: dict[Clock, int] = plan.timer_places
+        self._context = Context(plan.event_time)
+        self._context.timers = Timers(self._context, self._timers)
         self._process = plan.process
-        self._handles = [state.handle(self._context) for state in plan.spec.states]
+        self._handles = [(state.handle(self._context), at) for state, at in plan.state_places]
         self._process.__dict__.update(
             (state.name, handle)
-            for state, handle in zip(plan.spec.states, self._handles, strict=True)
+            for (state, _), (handle, _) in zip(plan.state_places, self._handles, strict=True)
         )
         self._make = RecordMaker(tuple(plan.input_schema.names))
+        self._encoder = OutputEncoder(plan.uid, type(plan.process).__name__, plan.outputs)
         self._guarded(self._process.open)
         self._process.__dict__["_running"] = True
 
     def run(
-        self, store: GroupStore, number: int, blocks: Iterable[pa.RecordBatch]
+        self,
+        store: GroupStore,
+        number: int,
+        blocks: Sequence[pa.RecordBatch],
+        time: EpochTime = NO_TIME,
+        *,
+        fire: bool = True,
+        fired: int | None = None,
     ) -> GroupResult:
-        """Process the blocks of key group `number` and store what changed."""
+        """Let time pass in key group `number`, process its blocks, store what changed.
+
+        The watermark of an epoch was known before its records came, so timers go first. A
+        group may be visited twice in an epoch: `fire` says whether timers are to fire, `fired`
+        is Spark's timer that led to the visit.
+        """
         group = self._cache.take(self._owner, self._layout, number)
         blocks_read = group.catch_up(store, store.read_head())
-        for handle, table in zip(self._handles, group.tables, strict=True):
-            handle.attach(group, table)
-        outputs: list[tuple[str, pa.RecordBatch]] = []
-        if self._plan.spec.batched:
-            outputs += self._run_batched(pa.Table.from_batches(blocks, self._plan.input_schema))
-        else:
-            for block in blocks:
-                outputs += self._run_records(block)
-        compacted = self._flush(group, store)
+        self._context.begin(time)
+        self._context.timers.attach(group)
+        for handle, at in self._handles:
+            handle.attach(group, at)
+        self._expire(group, time)
+        outputs = self._fire(group, time) if fire else []
+        on_time, late = self._split_late(blocks, time)
+        outputs += self._run(on_time)
+        if self._plan.late == "side":
+            outputs += [(LATE, block) for block in late]
+        wake = next_timer(
+            group.head.wake if group.head else None, self._wanted_wake(group, time), fired
+        )
+        compacted = self._flush(group, store, wake)
         self._cache.put(self._owner, group)
-        return GroupResult(outputs, group.live_keys, group.log_bytes, blocks_read, compacted)
+        return GroupResult(
+            outputs,
+            group.live_keys,
+            group.log_bytes,
+            blocks_read,
+            compacted,
+            sum(block.num_rows for block in late),
+        )
 
-    def _run_records(self, block: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
+    # Time
+
+    def _expire(self, group: KeyGroup, time: EpochTime) -> None:
+        """Remove what has outlived its TTL, before user code could see it."""
+        for values_at, expiries_at, clock in self._plan.expiries:
+            values, expiries = group.tables[values_at], group.tables[expiries_at]
+            queue, reading = group.queues[expiries_at], time.of(clock)
+            for key in queue.take_due(reading):
+                if key not in expiries:
+                    continue
+                if earliest(expiries[key]) <= reading:
+                    group.touch(key)
+                    left, until = sweep(values[key], expiries[key], reading)
+                    if left is None:
+                        del values[key], expiries[key]
+                        continue
+                    values[key], expiries[key] = left, until
+                queue.note(earliest(expiries[key]), key)
+
+    def _fire(self, group: KeyGroup, time: EpochTime) -> Batches:
+        due: list[tuple[int, Clock, Any]] = []
+        for clock, at in self._timers.items():
+            reading, queue = time.of(clock), group.queues[at]
+            for key in queue.take_due(reading):
+                pending = group.tables[at].get(key, ())
+                due += [(when, clock, key) for when in pending if when <= reading]
+                if pending and pending[0] > reading:
+                    queue.note(pending[0], key)
+        if not due:
+            return []
+        # The same order in a repeated epoch, whichever worker it comes to.
+        due.sort(key=lambda found: (found[0], found[1], canonical_bytes(found[2])))
+        context = self._context
+        rows: list[Any] = []
+        ends: list[int] = []
+        for when, clock, key in due:
+            context.key, context.event_time = key, when if clock == EVENT else None
+            if context.timers.take(clock, when):
+                timer = Timer(moment(when), clock)
+                try:
+                    rows.extend(self._process.on_timer(timer, context) or ())
+                except Exception as error:
+                    raise self._user_error(error, key, timer) from error
+            ends.append(len(rows))
+
+        def origin(output: int) -> tuple[Any, Any]:
+            when, clock, key = due[next(i for i, end in enumerate(ends) if end > output)]
+            return key, Timer(moment(when), clock)
+
+        return self._encoder.rows(rows, origin)
+
+    def _split_late(
+        self, blocks: Sequence[pa.RecordBatch], time: EpochTime
+    ) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+        """Late records apart from the others, unless the process wants them all."""
+        column = self._plan.event_time
+        if column is None or time.watermark is None or self._plan.late == "process":
+            return list(blocks), []
+        on_time, late = [], []
+        for block in blocks:
+            times = block.column(column).cast(pa.int64())
+            mask = pc.fill_null(pc.less_equal(times, time.watermark), False)
+            if not pc.any(mask).as_py():
+                on_time.append(block)
+                continue
+            late.append(block.filter(mask))
+            on_time.append(block.filter(pc.invert(mask)))
+        return on_time, late
+
+    def _wanted_wake(self, group: KeyGroup, time: EpochTime) -> int | None:
+        nexts: dict[Clock, list[int]] = {EVENT: [], PROCESSING: []}
+        for variable, queue in zip(self._layout.variables, group.queues, strict=True):
+            due = queue.next() if variable.clock is not None else None
+            if variable.clock is not None and due is not None:
+                nexts[variable.clock].append(due)
+        event, processing = (min(nexts[clock], default=None) for clock in (EVENT, PROCESSING))
+        return wanted_wake(event, processing, self._plan.time_mode, time)
+
+    # Records
+
+    def _run(self, blocks: list[pa.RecordBatch]) -> Batches:
+        if not self._plan.spec.batched:
+            return [output for block in blocks for output in self._run_records(block)]
+        table = pa.Table.from_batches(blocks, self._plan.input_schema)
+        if not table.num_rows:
+            return []
+        column = self._plan.event_time
+        if column is not None:
+            self._context.event_time = pc.max(table.column(column).cast(pa.int64())).as_py()
+        keys = KeyColumn([table.column(name) for name in self._plan.keys])
+        self._context.key = None
+        return self._encoder.table(
+            self._guarded(lambda: self._process.process_batch(keys, table, self._context))
+        )
+
+    def _run_records(self, block: pa.RecordBatch) -> Batches:
         keys = decode_keys([block.column(name) for name in self._plan.keys])
         records = self._records_of(block, keys)
         context, process = self._context, self._process.process
         rows: list[Any] = []
         ends: list[int] = []
         extend, end = rows.extend, ends.append
+        times = self._event_times(block)
         try:
             for key, record in zip(keys, records, strict=True):
                 context.key = key
+                if times is not None:
+                    context.event_time = next(times)
                 result = process(record, context)
                 if result is not None:
                     extend(result)
                 end(len(rows))
         except Exception as error:
             raise self._user_error(error, key, record) from error
-        return self._encode(rows, _Origin(keys, ends, block, self._make.records))
+
+        def origin(output: int) -> tuple[Any, Any]:
+            at = next(i for i, end in enumerate(ends) if end > output)
+            return keys[at], next(self._make.records(block.slice(at, 1), {}))
+
+        return self._encoder.rows(rows, origin)
+
+    def _event_times(self, block: pa.RecordBatch) -> Iterator[int | None] | None:
+        column = self._plan.event_time
+        if column is None:
+            return None
+        times: list[int | None] = block.column(column).cast(pa.int64()).to_pylist()
+        return iter(times)
 
     def _records_of(self, block: pa.RecordBatch, keys: list[Any]) -> Iterator[Record]:
         """The block's records; a key column that was just decoded is not decoded again."""
@@ -124,100 +235,11 @@ class StepRunner:
         shared = len(self._plan.keys) == 1 and keys_are_values(block.schema.field(name).type)
         return self._make.records(block, {name: keys} if shared else {})
 
-    def _run_batched(self, table: pa.Table) -> list[tuple[str, pa.RecordBatch]]:
-        keys = KeyColumn([table.column(name) for name in self._plan.keys])
-        self._context.key = None
-        result = self._guarded(lambda: self._process.process_batch(keys, table, self._context))
-        if result is None:
-            return []
-        return [(MAIN, self._fit_table(result))]
+    # Storing, and what can go wrong
 
-    def _fit_table(self, result: Any) -> pa.RecordBatch:
-        wanted = self._plan.spec.outputs[MAIN]
-        if isinstance(result, pa.RecordBatch):
-            result = pa.Table.from_batches([result])
-        if not isinstance(result, pa.Table) or set(result.column_names) != set(wanted.names):
-            found = result.column_names if isinstance(result, pa.Table) else type(result)
-            raise OutputSchemaError(
-                "OUTPUT_DOES_NOT_FIT",
-                f"step {self._plan.uid!r}: process_batch returned {found}; declared are the "
-                f"columns {wanted.names}.",
-                fix="return a pyarrow Table with exactly the declared columns.",
-                step=self._plan.uid,
-            )
+    def _flush(self, group: KeyGroup, store: GroupStore, wake: int | None) -> bool:
         try:
-            fitted = result.select(wanted.names).cast(wanted).combine_chunks()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise OutputSchemaError(
-                "OUTPUT_DOES_NOT_FIT",
-                f"step {self._plan.uid!r}: process_batch returned {result.schema}: {error}.",
-                fix="cast the columns to the declared types.",
-                step=self._plan.uid,
-            ) from error
-        return pa.RecordBatch.from_arrays(
-            [_one_chunk(column, wanted.field(i)) for i, column in enumerate(fitted.columns)],
-            schema=wanted,
-        )
-
-    def _encode(self, rows: list[Any], origin: _Origin) -> list[tuple[str, pa.RecordBatch]]:
-        outputs = self._plan.spec.outputs
-        if not rows:
-            return []
-        if len(outputs) == 1:
-            return [(MAIN, self._columns(MAIN, rows, range(len(rows)), origin))]
-        by_tag: dict[str, tuple[list[Any], list[int]]] = {tag: ([], []) for tag in outputs}
-        for at, row in enumerate(rows):
-            tag, values = (row.side, row.row) if type(row) is Routed else (MAIN, row)
-            if tag not in by_tag:
-                raise self._bad_output(tag, row, at, origin, f"no side output {tag!r}")
-            by_tag[tag][0].append(values)
-            by_tag[tag][1].append(at)
-        return [
-            (tag, self._columns(tag, values, places, origin))
-            for tag, (values, places) in by_tag.items()
-            if values
-        ]
-
-    def _columns(
-        self, tag: str, rows: list[Any], places: Sequence[int], origin: _Origin
-    ) -> pa.RecordBatch:
-        schema = self._plan.spec.outputs[tag]
-        if set(map(type, rows)) != {tuple} or set(map(len, rows)) != {len(schema)}:
-            return self._columns_slowly(tag, rows, places, origin)
-        try:
-            arrays = [
-                encode(list(map(itemgetter(at), rows)), field.type)
-                for at, field in enumerate(schema)
-            ]
-        except (TypeError, ValueError, OverflowError, pa.ArrowException):
-            return self._columns_slowly(tag, rows, places, origin)
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    def _columns_slowly(
-        self, tag: str, rows: list[Any], places: Sequence[int], origin: _Origin
-    ) -> pa.RecordBatch:
-        """Accept dicts, lists and single values, and name the row that does not fit."""
-        schema = self._plan.spec.outputs[tag]
-        plain = []
-        for at, row in zip(places, rows, strict=True):
-            try:
-                values = _as_tuple(row, schema)
-                for value, field in zip(values, schema, strict=True):
-                    encode([value], field.type)
-            except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
-                raise self._bad_output(tag, row, at, origin, str(error)) from error
-            plain.append(values)
-        return pa.RecordBatch.from_arrays(
-            [
-                encode(values, field.type)
-                for values, field in zip(zip(*plain, strict=True), schema, strict=True)
-            ],
-            schema=schema,
-        )
-
-    def _flush(self, group: KeyGroup, store: GroupStore) -> bool:
-        try:
-            return group.flush(store)
+            return group.flush(store, wake)
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
             raise self._bad_state(group, error) from error
 
@@ -249,108 +271,5 @@ class StepRunner:
         except Exception as error:
             raise self._user_error(error, None, None) from error
 
-    def _user_error(self, error: Exception, key: Any, record: Any) -> HoldfastError:
-        place = user_frame(error)
-        where = f" at {place}" if place else ""
-        facts: dict[str, Any] = {"step": self._plan.uid, "place": place}
-        if record is not None:
-            facts |= {"key": shorten(key), "record": shorten(record, 500)}
-        about = (
-            f"\n  key: {facts['key']}\n  record: {facts['record']}"
-            if facts.get("record")
-            else ""
-        )
-        if isinstance(error, HoldfastError):
-            return type(error)(
-                error.name, f"{error.message}{where}{about}", fix=error.fix, **facts
-            )
-        if isinstance(error, AttributeError) and error.obj is self._process:
-            return UserCodeError(
-                "STATE_NOT_DECLARED",
-                f"step {self._plan.uid!r} uses self.{error.name}, which is not declared"
-                f"{where}.{about}",
-                fix=f"declare it on {type(self._process).__name__}, such as "
-                f'`{error.name} = hf.ValueState("bigint", default=0)`.',
-                **facts,
-            )
-        return UserCodeError(
-            "USER_FUNCTION_FAILED",
-            f"step {self._plan.uid!r}: {type(error).__name__}: {error}{where}.{about}",
-            fix="correct the function, or handle such records in it (a side output keeps "
-            "them); then run the job again, it goes on from the last committed epoch.",
-            traceback="".join(traceback.format_exception(error)),
-            **facts,
-        )
-
-    def _bad_output(
-        self, tag: str, row: Any, at: int, origin: _Origin, why: str
-    ) -> OutputSchemaError:
-        key, record = origin.of(at)
-        schema = self._plan.spec.outputs.get(tag)
-        declared = (
-            ", ".join(f"{field.name} {type_ddl(field.type)}" for field in schema)
-            if schema is not None
-            else f"the side outputs {sorted(set(self._plan.spec.outputs) - {MAIN})}"
-        )
-        return OutputSchemaError(
-            "OUTPUT_DOES_NOT_FIT",
-            f"step {self._plan.uid!r} yielded {shorten(row)}, but declared is ({declared}): "
-            f"{why or 'wrong number of values'}.\n"
-            f"  key: {shorten(key)}\n  record: {shorten(record, 500)}",
-            fix=f"yield what {type(self._process).__name__} declares, or change the "
-            "declaration.",
-            step=self._plan.uid,
-            key=shorten(key),
-            record=shorten(record, 500),
-        )
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """Which record an output row came from; only looked at when a row is wrong."""
-
-    keys: list[Any]
-    ends: list[int]
-    block: pa.RecordBatch
-    records: Callable[..., Iterator[Record]]
-
-    def of(self, output: int) -> tuple[Any, Any]:
-        at = next(i for i, end in enumerate(self.ends) if end > output)
-        return self.keys[at], next(self.records(self.block.slice(at, 1), {}))
-
-
-def _as_tuple(row: Any, schema: pa.Schema) -> tuple[Any, ...]:
-    if isinstance(row, Mapping):
-        unknown = set(row) - set(schema.names)
-        if unknown:
-            raise TypeError(f"undeclared columns {sorted(unknown)}")
-        return tuple(row.get(name) for name in schema.names)
-    if isinstance(row, (tuple, list)):
-        if len(row) != len(schema):
-            raise TypeError(f"{len(row)} values for {len(schema)} columns")
-        return tuple(row)
-    if len(schema) == 1:
-        return (row,)
-    raise TypeError(f"{type(row).__name__} is not a row")
-
-
-def _one_chunk(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
-    chunks = column.chunks
-    if len(chunks) == 1:
-        return chunks[0]
-    return pa.concat_arrays(chunks) if chunks else pa.array([], field.type)
-
-
-def user_frame(error: BaseException) -> str | None:
-    """`file:line in function` of the innermost frame that is the user's own code."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        frame
-        for frame in frames
-        if not frame.filename.startswith(_LIBRARY)
-        and "site-packages" not in frame.filename
-        and "/pyspark/" not in frame.filename
-    ]
-    if not own:
-        return None
-    return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}"
+    def _user_error(self, error: Exception, key: Any, cause: Any) -> HoldfastError:
+        return user_error(error, self._plan.uid, self._process, key, cause)

@@ -9,21 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.errors import JobDefinitionError
 from holdfast.state.heap import HeapCache, KeyGroup
 from holdfast.state.key_groups import KeyGroupIndex, key_group_of
 from holdfast.state.packing import from_wire, pack, to_wire
+from holdfast.state.plan import LatePolicy, StepPlan, check_times
 from holdfast.state.process import MAIN, KeyedProcess, inspect_process
 from holdfast.state.rows import row_tuple, rows_to_batch
-from holdfast.state.runner import StepPlan, StepRunner
+from holdfast.state.runner import StepRunner
 from holdfast.state.schema import SchemaLike, parse_columns
+from holdfast.state.times import EpochTime, micros, moment
 from holdfast.state.values import decode
 from holdfast.testing.stores import BatchStore, StoredGroup
+from holdfast.types import parse_duration
 
 Outputs = dict[str, list[tuple[Any, ...]]]
 """Rows by output tag."""
+START = datetime(2026, 1, 1, tzinfo=UTC)
+"""Where a harness's clock stands at first."""
 _KEY_GROUPS = 64
 _UID = "step"
 _HEAP = 1 << 30
@@ -34,6 +43,8 @@ class Snapshot:
     """The committed state at one moment."""
 
     groups: Mapping[int, StoredGroup]
+    now: datetime
+    watermark: datetime | None
 
 
 class Harness:
@@ -47,37 +58,89 @@ class Harness:
 
     Each `push` is an epoch: if the process raises, the error is the one a job would end with,
     and the state is as it was before. `crash` loses the worker and all that it kept in memory.
+
+    `event_time` names the column that carries event time. The watermark moves only with
+    `advance_watermark`, or, where a `delay` is given, as in a job: after each epoch it follows
+    the largest time seen, less the delay. The clock moves only with `advance_time`.
     """
 
     def __init__(
-        self, process: KeyedProcess, schema: SchemaLike, *, key: str | tuple[str, ...]
+        self,
+        process: KeyedProcess,
+        schema: SchemaLike,
+        *,
+        key: str | tuple[str, ...],
+        event_time: str | None = None,
+        delay: str | timedelta | None = None,
+        late: LatePolicy | None = None,
     ) -> None:
         self._schema = parse_columns(schema, "schema of the input")
         self._keys = (key,) if isinstance(key, str) else tuple(key)
-        for name in self._keys:
+        for name in (*self._keys, *([event_time] if event_time else [])):
             if name not in self._schema.names:
                 raise JobDefinitionError(
                     "KEY_NOT_FOUND",
-                    f"the key {name!r} is not a column of the input.",
+                    f"{name!r} is not a column of the input.",
                     fix=f"use columns of the schema: {', '.join(self._schema.names)}.",
                 )
         # Kept as it was given: every worker gets a copy, as in a job.
         self._process, self._spec = process, inspect_process(process)
+        self._event_time = event_time
+        self._delay = None if delay is None else parse_duration(delay, "delay")
+        self._late = check_times(_UID, self._spec, event_time, late)
         self._stored: dict[int, StoredGroup] = {}
-        self._outputs: Outputs = {tag: [] for tag in self._spec.outputs}
         self._index = KeyGroupIndex(_KEY_GROUPS)
+        self.now = START
+        self.watermark: datetime | None = None
         self.crash()
+        self._outputs: Outputs = {tag: [] for tag in self._plan.outputs}
 
     def push(self, *rows: Any) -> list[tuple[Any, ...]]:
         """Process rows (tuples, or dicts by column name) as one epoch; its main output."""
-        begun = {number: BatchStore(group) for number, group in self._stored.items()}
-        outputs: Outputs = {tag: [] for tag in self._outputs}
         tuples = [row_tuple(row, self._schema, "a pushed row") for row in rows]
         batch = rows_to_batch(tuples, self._schema)
-        for number, block in pack([batch], self._keys, self._index):
-            store = begun.setdefault(number, BatchStore(StoredGroup()))
-            sent = from_wire(to_wire(block), self._schema)
-            for tag, made in self._runner.run(store, number, [sent]).outputs:
+        made = self._epoch(batch)
+        if self._delay is not None and self._event_time is not None:
+            self._follow(batch.column(self._event_time), self._delay)
+        return made
+
+    def advance_watermark(self, to: datetime) -> list[tuple[Any, ...]]:
+        """Move the watermark and run an epoch without records; its main output."""
+        if self._event_time is None:
+            raise JobDefinitionError(
+                "EVENT_TIME_MISSING",
+                "the harness has no event time.",
+                fix='name its column: Harness(…, event_time="ts").',
+            )
+        if self.watermark is not None and to < self.watermark:
+            raise ValueError(f"the watermark is at {self.watermark} and cannot go back to {to}")
+        self.watermark = to
+        return self._epoch(None)
+
+    def advance_time(self, by: str | timedelta) -> list[tuple[Any, ...]]:
+        """Move the clock and run an epoch without records; its main output."""
+        self.now += parse_duration(by, "time to advance")
+        return self._epoch(None)
+
+    def _follow(self, times: pa.Array, delay: timedelta) -> None:
+        latest = pc.max(times).as_py()
+        if latest is not None:
+            reached = latest.replace(tzinfo=UTC) - delay
+            self.watermark = max(self.watermark or reached, reached)
+
+    def _epoch(self, batch: pa.RecordBatch | None) -> list[tuple[Any, ...]]:
+        begun = {number: BatchStore(group) for number, group in self._stored.items()}
+        blocks: dict[int, list[pa.RecordBatch]] = {number: [] for number in begun}
+        if batch is not None:
+            for number, block in pack([batch], self._keys, self._index):
+                begun.setdefault(number, BatchStore(StoredGroup()))
+                sent = from_wire(to_wire(block), self._schema)
+                blocks.setdefault(number, []).append(sent)
+        outputs: Outputs = {tag: [] for tag in self._outputs}
+        reached = self.watermark
+        time = EpochTime(micros(self.now), None if reached is None else micros(reached))
+        for number, store in begun.items():
+            for tag, made in self._runner.run(store, number, blocks[number], time).outputs:
                 columns = [decode(column) for column in made.columns]
                 outputs[tag].extend(zip(*columns, strict=True))
         # Reached only if all went well: the epoch is committed.
@@ -104,28 +167,50 @@ class Harness:
 
     def state(self, key: Any) -> dict[str, Any]:
         """The stored values of a key, by variable; a variable without a value is left out."""
+        group = self._group(key)
+        return {
+            state.name: group.tables[at][key]
+            for state, at in self._plan.state_places
+            if key in group.tables[at]
+        }
+
+    def timers(self, key: Any) -> list[datetime]:
+        """The pending timers of a key, earliest first."""
+        group = self._group(key)
+        times = [
+            time
+            for at in self._plan.timer_places.values()
+            for time in group.tables[at].get(key, ())
+        ]
+        return [moment(time) for time in sorted(times)]
+
+    def _group(self, key: Any) -> KeyGroup:
         number = key_group_of(key, _KEY_GROUPS)
         stored = self._stored.get(number, StoredGroup())
         group = KeyGroup.empty(self._plan.layout, number)
         group.catch_up(BatchStore(stored), stored.head)
-        return {
-            variable.name: table[key]
-            for variable, table in zip(group.layout.variables, group.tables, strict=True)
-            if key in table
-        }
+        return group
 
     def crash(self) -> None:
         """Lose the worker: a new one reads back what was stored."""
         self._plan = StepPlan(
-            _UID, deepcopy(self._process), self._spec, self._keys, self._schema, _KEY_GROUPS
+            _UID,
+            deepcopy(self._process),
+            self._spec,
+            self._keys,
+            self._schema,
+            _KEY_GROUPS,
+            event_time=self._event_time,
+            late=self._late,
         )
         self._runner = StepRunner(self._plan, HeapCache(_HEAP), _UID)
 
     def snapshot(self) -> Snapshot:
         """The committed state, to be restored here or in another harness."""
-        return Snapshot(deepcopy(self._stored))
+        return Snapshot(deepcopy(self._stored), self.now, self.watermark)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a snapshot. Output that is there already stays."""
         self._stored = deepcopy(dict(snapshot.groups))
+        self.now, self.watermark = snapshot.now, snapshot.watermark
         self.crash()

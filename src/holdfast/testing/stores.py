@@ -33,3 +33,6 @@ class BatchStore:
 
     def remove_block(self, sequence: int) -> None:
         del self.group.blocks[sequence]
+
+    def wake_at(self, time: int) -> None:
+        """The harness visits every key group in every epoch."""
