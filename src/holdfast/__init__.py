@@ -11,11 +11,14 @@ if TYPE_CHECKING:
     from holdfast import sinks, sources, testing
     from holdfast.config import CheckpointConfig
     from holdfast.errors import HoldfastError
+    from holdfast.event_time import windows
+    from holdfast.event_time.process import WindowProcess
     from holdfast.job.flow import Flow, KeyedStream
     from holdfast.job.job import Job
     from holdfast.restart import ExponentialDelay, FailureRate, FixedDelay, NoRestart
     from holdfast.state.declare import (
         AggregatingState,
+        BroadcastState,
         ListState,
         MapState,
         ReducingState,
@@ -34,6 +37,8 @@ _HOMES = {
     "testing": "",
     "CheckpointConfig": "config",
     "HoldfastError": "errors",
+    "windows": "event_time",
+    "WindowProcess": "event_time.process",
     "Flow": "job.flow",
     "KeyedStream": "job.flow",
     "Job": "job.job",
@@ -42,6 +47,7 @@ _HOMES = {
     "FixedDelay": "restart",
     "NoRestart": "restart",
     "AggregatingState": "state.declare",
+    "BroadcastState": "state.declare",
     "ListState": "state.declare",
     "MapState": "state.declare",
     "ReducingState": "state.declare",
@@ -56,6 +62,7 @@ _HOMES = {
 
 __all__ = [
     "AggregatingState",
+    "BroadcastState",
     "CheckpointConfig",
     "Context",
     "ExponentialDelay",
@@ -74,11 +81,13 @@ __all__ = [
     "Timer",
     "Ttl",
     "ValueState",
+    "WindowProcess",
     "__version__",
     "sinks",
     "sources",
     "testing",
     "to",
+    "windows",
 ]
 
 

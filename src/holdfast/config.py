@@ -50,7 +50,6 @@ class CheckpointConfig:
                 fix="use retained=2 or more (the default is 100).",
             )
         for name, wanted, reason in (
-            ("backend", "heap", "only the heap backend is built"),
             (
                 "min_pause",
                 0,
@@ -88,6 +87,8 @@ class RuntimeConfig:
     driver_memory: str = "2g"
     heap_limit: str | int = "1 GiB"
     """Decoded state that one Python worker may hold."""
+    rocksdb_memory: str | int = "512 MiB"
+    """Memory of all RocksDB instances of an executor: block cache and write buffers."""
     log_level: str = "WARN"
     spark: Mapping[str, Any] = field(default_factory=dict)
     """Extra Spark configuration; wins over ours."""
@@ -95,6 +96,10 @@ class RuntimeConfig:
     @property
     def heap_limit_bytes(self) -> int:
         return parse_size(self.heap_limit, "heap_limit")
+
+    @property
+    def rocksdb_memory_bytes(self) -> int:
+        return parse_size(self.rocksdb_memory, "rocksdb_memory")
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:

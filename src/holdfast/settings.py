@@ -105,6 +105,7 @@ class Settings(BaseSettings):
     master: Annotated[str, _matching(_MASTER)]
     driver_memory: Annotated[str, _matching(_JVM_MEMORY, str.lower)]
     heap_limit: Annotated[int, BeforeValidator(_size)]
+    rocksdb_memory: Annotated[int, BeforeValidator(_size)]
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_level)]
     spark: Annotated[dict[str, str], BeforeValidator(_spark_confs)]
 
@@ -129,6 +130,7 @@ WANTED = {
     '"k8s://https://host:443" or "yarn"',
     "driver_memory": 'a JVM size such as "2g" or "900m"',
     "heap_limit": 'a positive size such as "1 GiB" or "512 MiB"',
+    "rocksdb_memory": 'a positive size such as "1 GiB" or "512 MiB"',
     "log_level": "one of DEBUG, INFO, WARNING, ERROR",
     "spark": "a table of Spark settings with plain values",
 }
@@ -264,6 +266,7 @@ def _defaults(home: Path) -> _Layer:
         "master": "local[*]",
         "driver_memory": "2g",
         "heap_limit": "1 GiB",
+        "rocksdb_memory": "512 MiB",
         "log_level": "INFO",
         "spark": {},
     }

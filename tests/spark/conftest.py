@@ -20,9 +20,27 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 
+ON_BOTH_BACKENDS = {
+    "test_broadcast",
+    "test_exact",
+    "test_resume",
+    "test_time",
+    "test_types",
+    "test_windows",
+}
+"""All that is about state."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "place" in metafunc.fixturenames:
+        module = metafunc.module.__name__.rpartition(".")[2]
+        backends = ["heap", "rocksdb"] if module in ON_BOTH_BACKENDS else ["heap"]
+        metafunc.parametrize("place", backends, indirect=True)
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Workplace:
-    return Workplace(tmp_path)
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Workplace:
+    return Workplace(tmp_path, request.param)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 import holdfast as hf
 from holdfast.demo.edits import generate
-from holdfast.errors import JobDefinitionError
+from holdfast.errors import JobDefinitionError, StateMismatchError
 from spark.processes import RunningTotal
 from spark.workplace import Memory, Workplace, running_totals
 
@@ -155,3 +155,28 @@ def test_rolling_beside_aggregate_is_refused(place: Workplace, memory: Memory) -
         flow.sink("all", keyed.rolling("rolling", diff=f.sum("diff")), sink)
 
     assert refused(place, pipeline).name == "NOT_SUPPORTED"
+
+
+def test_memory_backend_keeps_native_state_only(place: Workplace, memory: Memory) -> None:
+    rows = [(f"user-{i % 7}", i) for i in range(100)]
+    out, found = memory("out")
+
+    def native(flow: hf.Flow) -> None:
+        edits = flow.source("edits", hf.sources.Collection(rows, "user string, diff bigint"))
+        totals = flow.key_by(edits, "user").aggregate("totals", total=f.sum("diff"))
+        flow.sink("out", totals, out)
+
+    def process(flow: hf.Flow) -> None:
+        edits = flow.source("edits", hf.sources.Collection(rows, "user string, diff bigint"))
+        flow.sink("out", flow.key_by(edits, "user").process("totals", RunningTotal()), out)
+
+    in_memory = {"backend": "memory"}
+    place.run(native, checkpoint=in_memory)
+    truth = {f"user-{k}": sum(range(k, 100, 7)) for k in range(7)}
+    assert dict(found()) == truth
+    with pytest.raises(StateMismatchError, match="cannot rescale state of its in-memory store"):
+        place.run(native, checkpoint=in_memory, parallelism=3)
+    with pytest.raises(StateMismatchError, match="BACKEND_DIFFERS"):
+        place.run(native)
+    with pytest.raises(JobDefinitionError, match="Spark's Python state needs RocksDB"):
+        place.run(process, "other", checkpoint=in_memory)

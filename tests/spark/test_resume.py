@@ -212,4 +212,4 @@ def test_weak_guarantee_is_refused(place: Workplace, memory: Memory) -> None:
 
     with pytest.raises(JobDefinitionError, match=r"EXACTLY_ONCE_NOT_POSSIBLE.*source 'edits'"):
         place.run(pipeline)
-    place.run(pipeline, checkpoint=hf.CheckpointConfig(mode="at_least_once"))
+    place.run(pipeline, checkpoint={"mode": "at_least_once"})

@@ -82,11 +82,11 @@ class Both(hf.KeyedProcess):
 
 class Forgets(hf.KeyedProcess):
     total = hf.ValueState("bigint", default=0, ttl="3 s")
-    output = "user string, total bigint"
+    output = "n bigint, total bigint, now timestamp"
 
     def process(self, record: Any, ctx: hf.Context) -> Iterator[Any]:
         self.total.value += record.n
-        yield ctx.key, self.total.value
+        yield record.n, self.total.value, ctx.now
 
 
 class LateAware(hf.KeyedProcess):
@@ -94,3 +94,36 @@ class LateAware(hf.KeyedProcess):
 
     def process(self, record: Any, ctx: hf.Context) -> Iterator[Any]:
         yield record.id, ctx.is_late(record)
+
+
+class Flag(hf.KeyedProcess):
+    """Says which edits are larger than the limit, and how many of the user were so far."""
+
+    limits = hf.BroadcastState("string", "bigint")
+    flagged = hf.ValueState("bigint", default=0)
+    output = "id bigint, limit bigint, flagged bigint"
+
+    def on_broadcast(self, row: Any, ctx: hf.Context) -> None:
+        if row.limit is None:
+            self.limits.pop(row.name, None)
+        else:
+            self.limits[row.name] = row.limit
+
+    def process(self, record: Any, ctx: hf.Context) -> Iterator[Any]:
+        limit = self.limits.get("bytes")
+        if limit is not None and record.n > limit:
+            self.flagged.value += 1
+        yield record.id, limit, self.flagged.value
+
+
+class Past(hf.KeyedProcess):
+    """Registers a timer that is past already; it says which record registered it."""
+
+    output = "id bigint"
+
+    def process(self, record: Any, ctx: hf.Context) -> None:
+        hour_ago = record.ts.replace(microsecond=0) - timedelta(hours=1)
+        ctx.timers.register(hour_ago + timedelta(microseconds=record.id))
+
+    def on_timer(self, timer: hf.Timer, ctx: hf.Context) -> Iterator[Any]:
+        yield (timer.time.microsecond,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import holdfast as hf
 from holdfast.checkpoint.record import EpochRecord, EpochStatus
@@ -23,6 +23,7 @@ class Workplace:
     """Runs pipelines as jobs, the way `holdfast run --available-now` does."""
 
     path: Path
+    backend: Literal["heap", "rocksdb"] = "heap"
 
     @property
     def registry_url(self) -> str:
@@ -36,8 +37,16 @@ class Workplace:
             heap_limit=heap_limit,
         )
 
-    def job(self, pipeline: Pipeline, name: str = "job", **options: Any) -> hf.Job:
-        job = hf.Job(name, **({"parallelism": 2} | options))
+    def job(
+        self,
+        pipeline: Pipeline,
+        name: str = "job",
+        *,
+        checkpoint: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> hf.Job:
+        config = hf.CheckpointConfig(**{"backend": self.backend} | dict(checkpoint or {}))
+        job = hf.Job(name, checkpoint=config, **({"parallelism": 2} | options))
         job.pipeline(pipeline)
         return job
 

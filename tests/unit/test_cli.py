@@ -291,6 +291,17 @@ class TestJobs:
         assert fields["info"] == {"spark": "4.3.0"}
         assert fields["spec"] == {"app": "app.py"}
 
+    def test_show_sources_and_steps(self, cli: Terminal, job: JobRow) -> None:
+        last = epoch(1)
+        fields = cli.json("show", job.id, "--sources", "--steps")
+        assert {row["source"]: row["position"] for row in fields["sources"]} == last.offsets
+        assert {row["sink"] for row in fields["sinks"]} == set(last.sinks)
+        assert {row["step"]: row["rows"] for row in fields["steps"]} == {
+            uid: size.rows for uid, size in last.state.items()
+        }
+        text = cli("show", job.id, "--sources", "--steps")
+        assert all(uid in text for uid in (*last.offsets, *last.sinks, *last.state))
+
     def test_show_before_the_first_attempt(self, cli: Terminal, registry: Registry) -> None:
         registry.register_job("new", {})
         fields = cli.json("show", "new")

@@ -118,6 +118,20 @@ def test_python_on_a_page_is_python(page: str) -> None:
         assert not title or text == (EXAMPLES / title).read_text("utf-8")
 
 
+def test_the_tests_on_the_testing_page_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    passed = 0
+    for page, _, text in code_blocks():
+        if page == "docs/guide/testing.md":
+            names: dict[str, Any] = {"__name__": "page"}
+            exec(compile(text, page, "exec"), names)
+            for name, test in names.items():
+                if name.startswith("test_"):
+                    test()
+                    passed += 1
+    assert passed >= 3
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/getting-started.md"])
 def test_the_first_job_is_the_example(page: str) -> None:
     assert (page, "wiki_diffs.py") in {(where, title) for where, title, _ in code_blocks()}

@@ -104,6 +104,7 @@ class TestOrder:
             "master": "default",
             "driver_memory": "--driver-memory",
             "heap_limit": "default",
+            "rocksdb_memory": "default",
             "log_level": "default",
         }
 

@@ -13,6 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import CorruptionError, DataError, HoldfastError, JobDefinitionError
+from holdfast.state.backend import Backend, HeapBackend, RocksBackend
 from holdfast.state.blocks import StateLayout, StateVariable, apply_block
 from holdfast.state.heap import HeapCache
 from holdfast.state.key_groups import canonical_bytes, key_group_of, spark_label
@@ -39,6 +40,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "timestamp_ntz": (NOON.replace(tzinfo=None), datetime(1900, 1, 1)),
     "interval day to second": (timedelta(days=-3, microseconds=7), timedelta(0)),
     "decimal(38,10)": (Decimal("1234567890.0123456789"), Decimal("-1E-10")),
+    "decimal(38,0)": (Decimal("9" * 38), Decimal(0)),
     "array<string>": (["a", None], []),
     "struct<a:int,b:array<bigint>>": ((1, [2, 3]), (None, None)),
 }
@@ -63,10 +65,21 @@ class KeepLast(hf.KeyedProcess):
         yield (self.last.exists,)
 
 
-class Bench:
-    """One step on one key group, with a cache that keeps nothing between batches."""
+@pytest.fixture(params=["heap", "rocksdb"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
-    def __init__(self, key: str, value: str) -> None:
+
+def new_backend(backend: str, plan: StepPlan) -> Backend:
+    if backend == "rocksdb":
+        return RocksBackend(plan.layout, plan.paged)
+    return HeapBackend(HeapCache(10**9), plan.layout, "step")
+
+
+class Bench:
+    """One step on one key group, with a worker that keeps nothing between batches."""
+
+    def __init__(self, backend: str, key: str, value: str) -> None:
         self.schema = parse_columns(f"key {key}, value {value}")
         members = {"last": hf.ValueState(value), "__module__": __name__}
         self.process = type("KeepLastOf", (KeepLast,), members)()
@@ -74,8 +87,7 @@ class Bench:
             "step", self.process, inspect_process(self.process), ("key",), self.schema, 1
         )
         self.stored = StoredGroup()
-        self._cache = HeapCache(0)
-        self._runner = StepRunner(plan, self._cache, "step")
+        self._backend, self._plan = backend, plan
 
     def push(self, *rows: tuple[Any, Any]) -> list[tuple[Any, Any]]:
         """Run a batch; what each record's key held before it."""
@@ -88,18 +100,17 @@ class Bench:
             schema=self.schema,
         )
         store = BatchStore(self.stored)
-        self._runner.run(store, 0, [block])
+        StepRunner(self._plan, new_backend(self._backend, self._plan)).run(store, 0, [block])
         self.stored = store.group
-        self._cache._groups.clear()
         found = list(self.process.befores)
         self.process.befores.clear()
         return found
 
 
 @pytest.mark.parametrize("kind", [*VALUES, *ONLY_STATE])
-def test_state_of_every_type(kind: str) -> None:
+def test_state_of_every_type(backend: str, kind: str) -> None:
     first, second = (VALUES | ONLY_STATE)[kind]
-    bench = Bench("string", kind)
+    bench = Bench(backend, "string", kind)
     assert bench.push(("a", first), ("b", second)) == [("a", None), ("b", None)]
     assert bench.push(("a", second), ("b", None)) == [("a", first), ("b", second)]
     assert bench.push(("a", None), ("b", first)) == [("a", second), ("b", None)]
@@ -109,16 +120,16 @@ def test_state_of_every_type(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", list(VALUES))
-def test_key_of_every_type(kind: str) -> None:
+def test_key_of_every_type(backend: str, kind: str) -> None:
     first, second = VALUES[kind]
-    bench = Bench(kind, "int")
+    bench = Bench(backend, kind, "int")
     bench.push((first, 1), (second, 2), (None, 3), (first, 4))
     befores = [before for _, before in bench.push((None, 0), (second, 0), (first, 0))]
     assert befores == [3, 2, 4]
 
 
-def test_keys_that_spark_calls_equal() -> None:
-    bench = Bench("double", "int")
+def test_keys_that_spark_calls_equal(backend: str) -> None:
+    bench = Bench(backend, "double", "int")
     bench.push((float("nan"), 1), (0.0, 2))
     befores = [before for _, before in bench.push((float("nan"), 3), (-0.0, 4))]
     assert befores == [1, 2]
@@ -216,7 +227,7 @@ def test_damaged_block_is_named() -> None:
         ("struct<a:int>", {"b": 1}),
     ],
 )
-def test_value_that_does_not_fit(kind: str, value: Any) -> None:
+def test_value_that_does_not_fit(backend: str, kind: str, value: Any) -> None:
     """Refused when it is written or stored, with the key; never stored as something else."""
 
     class Wrong(hf.KeyedProcess):
@@ -232,7 +243,7 @@ def test_value_that_does_not_fit(kind: str, value: Any) -> None:
     store = BatchStore(StoredGroup())
     block = pa.RecordBatch.from_pydict({"key": ["k1"]}, schema=schema)
     with pytest.raises(HoldfastError) as caught:
-        StepRunner(plan, HeapCache(10**9), "step").run(store, 0, [block])
+        StepRunner(plan, new_backend(backend, plan)).run(store, 0, [block])
     assert isinstance(caught.value, DataError)
     assert "k1" in str(caught.value)
     assert caught.value.fix

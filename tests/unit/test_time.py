@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,15 @@ from holdfast.testing import Harness
 
 SCHEMA = "user string, n bigint, ts timestamp"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+Make = Callable[..., Harness]
+
+
+@pytest.fixture(params=["heap", "rocksdb"])
+def make(request: pytest.FixtureRequest) -> Make:
+    """A harness on either backend."""
+    return partial(Harness, backend=request.param)
 
 
 def at(seconds: float) -> datetime:
@@ -37,12 +47,12 @@ class Quiet(hf.KeyedProcess):
         self.last.clear()
 
 
-def quiet() -> Harness:
-    return Harness(Quiet(), SCHEMA, key="user", event_time="ts", delay="0 s")
+def quiet(make: Make) -> Harness:
+    return make(Quiet(), SCHEMA, key="user", event_time="ts", delay="0 s")
 
 
-def test_event_time_timer_fires_when_the_watermark_reaches_it() -> None:
-    harness = quiet()
+def test_event_time_timer_fires_when_the_watermark_reaches_it(make: Make) -> None:
+    harness = quiet(make)
     assert harness.push(("ann", 1, at(0)), ("bob", 1, at(3))) == []
     assert harness.timers("ann") == [at(10)]
     assert harness.advance_watermark(at(9.999999)) == []
@@ -52,8 +62,8 @@ def test_event_time_timer_fires_when_the_watermark_reaches_it() -> None:
     assert harness.advance_watermark(at(600)) == []
 
 
-def test_deleted_timer_does_not_fire() -> None:
-    harness = quiet()
+def test_deleted_timer_does_not_fire(make: Make) -> None:
+    harness = quiet(make)
     harness.push(("ann", 1, at(0)))
     harness.push(("ann", 1, at(5)))
     assert harness.timers("ann") == [at(15)]
@@ -61,8 +71,8 @@ def test_deleted_timer_does_not_fire() -> None:
     assert harness.advance_watermark(at(15)) == [("ann", at(5))]
 
 
-def test_timers_survive_a_crash_and_a_restore() -> None:
-    harness = quiet()
+def test_timers_survive_a_crash_and_a_restore(make: Make) -> None:
+    harness = quiet(make)
     harness.push(("ann", 1, at(0)))
     kept = harness.snapshot()
     harness.crash()
@@ -72,9 +82,9 @@ def test_timers_survive_a_crash_and_a_restore() -> None:
     assert harness.advance_watermark(at(11)) == [("ann", at(0))]
 
 
-def test_timers_go_before_the_records_of_the_epoch() -> None:
+def test_timers_go_before_the_records_of_the_epoch(make: Make) -> None:
     # The watermark was known when these records came: the user was quiet.
-    harness = quiet()
+    harness = quiet(make)
     harness.push(("ann", 1, at(0)))
     harness.push(("bob", 1, at(10)))
     assert harness.watermark == at(10)
@@ -97,8 +107,8 @@ class Echo(hf.KeyedProcess):
         yield ctx.key, f"{timer.clock} {(timer.time - NOON).total_seconds():.0f}"
 
 
-def test_any_number_of_timers_and_both_clocks() -> None:
-    harness = Harness(Echo(), SCHEMA, key="user", event_time="ts", late="process")
+def test_any_number_of_timers_and_both_clocks(make: Make) -> None:
+    harness = make(Echo(), SCHEMA, key="user", event_time="ts", late="process")
     harness.now = NOON
     harness.push(("ann", 5, at(0)), ("ann", 3, at(0)), ("bob", 4, at(0)))
     assert harness.timers("ann") == [at(3), at(3), at(5), at(5)]
@@ -110,8 +120,8 @@ def test_any_number_of_timers_and_both_clocks() -> None:
     ]
 
 
-def test_timer_in_the_past_fires_in_the_next_epoch() -> None:
-    harness = Harness(Echo(), SCHEMA, key="user", event_time="ts", late="process")
+def test_timer_in_the_past_fires_in_the_next_epoch(make: Make) -> None:
+    harness = make(Echo(), SCHEMA, key="user", event_time="ts", late="process")
     harness.advance_watermark(at(100))
     assert harness.push(("ann", 5, at(101))) == []
     assert harness.push() == [("ann", "event 5")]
@@ -123,15 +133,15 @@ class Forever(Echo):
         yield ctx.key, "again"
 
 
-def test_timer_that_registers_itself_again_fires_once_per_epoch() -> None:
-    harness = Harness(Forever(), SCHEMA, key="user", event_time="ts")
+def test_timer_that_registers_itself_again_fires_once_per_epoch(make: Make) -> None:
+    harness = make(Forever(), SCHEMA, key="user", event_time="ts")
     harness.push(("ann", 5, at(0)))
     assert harness.advance_watermark(at(100)) == [("ann", "again")]
     assert harness.push() == [("ann", "again")]
 
 
-def test_timers_with_keys_that_cannot_be_compared() -> None:
-    harness = Harness(Quiet(), SCHEMA, key="user", event_time="ts")
+def test_timers_with_keys_that_cannot_be_compared(make: Make) -> None:
+    harness = make(Quiet(), SCHEMA, key="user", event_time="ts")
     harness.push((None, 1, at(0)), ("ann", 1, at(0)))
     assert sorted(harness.advance_watermark(at(10)), key=str) == [
         ("ann", at(0)),
@@ -166,8 +176,8 @@ class Remembers(hf.KeyedProcess):
             self.total.add(record.n)
 
 
-def test_state_is_gone_after_its_ttl() -> None:
-    harness = Harness(Remembers(), SCHEMA, key="user")
+def test_state_is_gone_after_its_ttl(make: Make) -> None:
+    harness = make(Remembers(), SCHEMA, key="user")
     harness.push(("ann", 1, at(0)))
     harness.advance_time("6 s")
     assert harness.push(("ann", 2, at(0))) == [("ann", "(1, 1, [1], [(1, 1)], 1)")]
@@ -184,8 +194,8 @@ def test_state_is_gone_after_its_ttl() -> None:
     assert harness.state("ann") == {}
 
 
-def test_expired_state_is_removed_though_nobody_asks_for_it() -> None:
-    harness = Harness(Remembers(), SCHEMA, key="user")
+def test_expired_state_is_removed_though_nobody_asks_for_it(make: Make) -> None:
+    harness = make(Remembers(), SCHEMA, key="user")
     harness.push(*[(f"user-{i}", 1, at(0)) for i in range(100)])
     harness.advance_time("10 s")
     stored = harness.snapshot().groups.values()
@@ -201,8 +211,8 @@ class EventTtl(hf.KeyedProcess):
         yield ctx.key, self.total.value
 
 
-def test_ttl_in_event_time_counts_from_the_record() -> None:
-    harness = Harness(EventTtl(), SCHEMA, key="user", event_time="ts", delay="0 s")
+def test_ttl_in_event_time_counts_from_the_record(make: Make) -> None:
+    harness = make(EventTtl(), SCHEMA, key="user", event_time="ts", delay="0 s")
     harness.push(("ann", 1, at(0)))
     harness.push(("ann", 2, at(9)))
     assert harness.push(("ann", 4, at(18))) == [("ann", 7)]
@@ -223,8 +233,8 @@ class Total(hf.KeyedProcess):
 
 
 @pytest.mark.parametrize("late", [None, "side", "process", "drop"])
-def test_late_records(late: Any) -> None:
-    harness = Harness(Total(), SCHEMA, key="user", event_time="ts", delay="5 s", late=late)
+def test_late_records(make: Make, late: Any) -> None:
+    harness = make(Total(), SCHEMA, key="user", event_time="ts", delay="5 s", late=late)
     harness.push(("ann", 1, at(10)))
     assert harness.watermark == at(5)
     made = harness.push(("ann", 2, at(5)), ("ann", 4, at(5.000001)), ("ann", 8, None))
@@ -236,8 +246,8 @@ def test_late_records(late: Any) -> None:
         assert harness.side("late") == [("ann", 2, at(5))]
 
 
-def test_nothing_is_late_before_the_first_watermark() -> None:
-    harness = Harness(Total(), SCHEMA, key="user", event_time="ts", delay="0 s")
+def test_nothing_is_late_before_the_first_watermark(make: Make) -> None:
+    harness = make(Total(), SCHEMA, key="user", event_time="ts", delay="0 s")
     assert harness.push(("ann", 1, at(10)), ("ann", 2, at(-10_000))) == [
         ("ann", 1, False),
         ("ann", 3, False),
@@ -269,9 +279,11 @@ class NoOnTimer(Total):
         (Total(), {"late": "lose", "event_time": "ts"}, "INVALID_OPTION"),
     ],
 )
-def test_refused_before_start(process: Any, options: dict[str, Any], name: str) -> None:
+def test_refused_before_start(
+    make: Make, process: Any, options: dict[str, Any], name: str
+) -> None:
     with pytest.raises(JobDefinitionError) as caught:
-        Harness(process, SCHEMA, key="user", **options)
+        make(process, SCHEMA, key="user", **options)
     assert caught.value.name == name
 
 
@@ -291,14 +303,14 @@ class WrongClock(hf.KeyedProcess):
         raise RuntimeError("a timer that fails")
 
 
-def test_wrong_clock_is_named() -> None:
-    harness = Harness(WrongClock(), SCHEMA, key="user")
+def test_wrong_clock_is_named(make: Make) -> None:
+    harness = make(WrongClock(), SCHEMA, key="user")
     with pytest.raises(HoldfastError, match="TIMER_CLOCK_NOT_DECLARED"):
         harness.push(("ann", 1, at(0)))
 
 
-def test_failing_timer_names_its_key_and_place() -> None:
-    harness = Harness(WrongClock(), SCHEMA, key="user", event_time="ts")
+def test_failing_timer_names_its_key_and_place(make: Make) -> None:
+    harness = make(WrongClock(), SCHEMA, key="user", event_time="ts")
     harness.push(("ann", 1, at(0)))
     with pytest.raises(
         HoldfastError, match=r"RuntimeError: a timer that fails at .*test_time"

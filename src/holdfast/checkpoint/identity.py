@@ -34,8 +34,9 @@ FIRST_TIMELINE = "t0"
 
 _CLOCKS = {
     "None": "no use of time",
-    "EventTime": "event time only",
-    "ProcessingTime": "timers or TTL in processing time",
+    "EventTime": "event time",
+    "ProcessingTime": "TTL in processing time",
+    "ProcessingTime, timers": "timers in processing time",
 }
 
 _WIDENING = {
@@ -52,6 +53,7 @@ class JobIdentity:
     name: str
     parallelism: int
     key_groups: int
+    backend: str = "heap"
     timeline: str = FIRST_TIMELINE
     operators: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
@@ -91,7 +93,7 @@ class JobDirectory:
         stored["operators"] = {step.pop("uid"): step for step in stored["operators"]}
         return JobIdentity(**stored)
 
-    def create(self, parallelism: int, key_groups: int) -> JobIdentity:
+    def create(self, parallelism: int, key_groups: int, backend: str) -> JobIdentity:
         """A new identity; it is kept only once :meth:`save` is called."""
         make_directory(self.logs)
         return JobIdentity(
@@ -99,6 +101,7 @@ class JobDirectory:
             name=self.name,
             parallelism=parallelism,
             key_groups=key_groups,
+            backend=backend,
         )
 
     def save(self, identity: JobIdentity) -> None:
@@ -154,10 +157,15 @@ def check_parallelism(
 ) -> None:
     """Parallelism and key groups are part of the state: refuse what Spark would ignore."""
     if wanted is not None and wanted != identity.parallelism:
+        reason = (
+            "Spark cannot rescale state of its in-memory store"
+            if identity.backend == "memory"
+            else f"Spark would silently keep {identity.parallelism}"
+        )
         raise StateMismatchError(
             "PARALLELISM_DIFFERS",
             f"job {identity.name!r}: its state has {identity.parallelism} partitions, the job "
-            f"now says parallelism={wanted}. Spark would silently keep {identity.parallelism}.",
+            f"now says parallelism={wanted}. {reason}.",
             fix=f"say parallelism={identity.parallelism} (or leave it out).",
             stored=identity.parallelism,
             wanted=wanted,
@@ -170,6 +178,19 @@ def check_parallelism(
             fix=f"say key_groups={identity.key_groups} (or leave it out).",
             stored=identity.key_groups,
             wanted=key_groups,
+        )
+
+
+def check_backend(identity: JobIdentity, wanted: str) -> None:
+    """Each backend stores state in its own way."""
+    if wanted != identity.backend:
+        raise StateMismatchError(
+            "BACKEND_DIFFERS",
+            f"job {identity.name!r}: its state was written by backend={identity.backend!r}, "
+            f"the job now says backend={wanted!r}.",
+            fix=f"say backend={identity.backend!r}, or start a new job under another name.",
+            stored=identity.backend,
+            wanted=wanted,
         )
 
 

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from holdfast.checkpoint.record import EpochRecord, EpochStatus, SinkResult
 from holdfast.cli import output
-from holdfast.cli.options import HomeOption, JobArgument, JsonOption, open_registry
+from holdfast.cli.options import (
+    HomeOption,
+    JobArgument,
+    JsonOption,
+    open_registry,
+    settings_for,
+)
 from holdfast.cli.output import Column
+from holdfast.control.growth import growth
 
 if TYPE_CHECKING:
     from holdfast.control.registry import AttemptRow, JobRow
@@ -41,6 +54,41 @@ _ATTEMPT_COLUMNS = [
 ]
 
 
+_EPOCHS_FOR_GROWTH = 200
+
+_SOURCE_COLUMNS = [
+    Column(key="source", title="SOURCE"),
+    Column(key="position", title="POSITION", text=json.dumps),
+    Column(key="epoch", title="AS OF EPOCH", right=True),
+]
+
+_SINK_COLUMNS = [
+    Column(key="sink", title="SINK"),
+    Column(key="epoch", title="LAST EPOCH", text=output.optional, right=True),
+    Column(key="rows", title="ROWS", text=output.count, right=True),
+    Column(key="bytes", title="WRITTEN", text=output.size, right=True),
+    Column(key="files", title="FILES", text=output.count, right=True),
+]
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:+,.0f}"
+
+
+def _limit_in(hours: float | None) -> str:
+    return "" if hours is None else f"{hours:,.1f} h"
+
+
+_STEP_COLUMNS = [
+    Column(key="step", title="STEP"),
+    Column(key="rows", title="KEYS", text=output.count, right=True),
+    Column(key="bytes", title="SIZE", text=output.size, right=True),
+    Column(key="rows_per_hour", title="KEYS PER HOUR", text=_rate, right=True),
+    Column(key="bytes_per_hour", title="BYTES PER HOUR", text=_rate, right=True),
+    Column(key="hours_to_limit", title="LIMIT IN", text=_limit_in, right=True),
+]
+
+
 def ps(home: HomeOption = None, json_output: JsonOption = False) -> None:
     """List the jobs."""
     with open_registry(home) as registry:
@@ -59,8 +107,23 @@ def ps(home: HomeOption = None, json_output: JsonOption = False) -> None:
     )
 
 
-def show(job: JobArgument, home: HomeOption = None, json_output: JsonOption = False) -> None:
+def show(
+    job: JobArgument,
+    sources: Annotated[
+        bool,
+        typer.Option("--sources", help="Where each source stands, and what each sink has got."),
+    ] = False,
+    steps: Annotated[
+        bool,
+        typer.Option("--steps", help="The state of each step, how it grows, and its limit."),
+    ] = False,
+    home: HomeOption = None,
+    json_output: JsonOption = False,
+) -> None:
     """Show one job, its last attempt and its last epoch."""
+    if sources or steps:
+        _show_operators(job, home, sources=sources, steps=steps, as_json=json_output)
+        return
     with open_registry(home) as registry:
         row = registry.job(job)
         attempts = registry.attempts(row.id)
@@ -89,6 +152,60 @@ def show(job: JobArgument, home: HomeOption = None, json_output: JsonOption = Fa
         *(_spec_column(fields, key) for key in row.spec),
     ]
     output.show_fields(fields, columns, as_json=json_output)
+
+
+def _show_operators(
+    job: str, home: Path | None, *, sources: bool, steps: bool, as_json: bool
+) -> None:
+    with open_registry(home) as registry:
+        row = registry.job(job)
+        found = registry.epochs(row.id, _EPOCHS_FOR_GROWTH)
+        totals = registry.sink_totals(row.id)
+    committed = [record for record in found if record.status is EpochStatus.COMMITTED]
+    parts: dict[str, tuple[list[dict[str, Any]], list[Column]]] = {}
+    if sources:
+        parts["sources"] = (_source_rows(committed), _SOURCE_COLUMNS)
+        parts["sinks"] = (_sink_rows(committed, totals), _SINK_COLUMNS)
+    if steps:
+        limit = _heap_limit(row, home)
+        rows = [asdict(each) for each in growth(committed, limit)]
+        parts["steps"] = (rows, _STEP_COLUMNS)
+    if as_json:
+        output.print_json({name: rows for name, (rows, _) in parts.items()})
+        return
+    for rows, columns in parts.values():
+        output.show_rows(rows, columns, as_json=False, empty="There is no epoch yet.")
+
+
+def _source_rows(committed: list[EpochRecord]) -> list[dict[str, Any]]:
+    return [
+        {"source": uid, "position": position, "epoch": committed[-1].epoch}
+        for uid, position in (committed[-1].offsets.items() if committed else ())
+    ]
+
+
+def _sink_rows(
+    committed: list[EpochRecord], totals: Mapping[str, SinkResult]
+) -> list[dict[str, Any]]:
+    last = committed[-1] if committed else None
+    return [
+        {
+            "sink": uid,
+            "epoch": last.epoch if last and uid in last.sinks else None,
+            "rows": total.rows,
+            "bytes": total.bytes,
+            "files": total.files,
+        }
+        for uid, total in totals.items()
+    ]
+
+
+def _heap_limit(job: JobRow, home: Path | None) -> int | None:
+    """What the heap backend may hold in all workers together; other backends have none."""
+    if job.spec.get("checkpoint", {}).get("backend", "heap") != "heap":
+        return None
+    limit: int = settings_for(home=home).values.heap_limit
+    return limit * (job.spec.get("parallelism") or os.cpu_count() or 1)
 
 
 def attempts(

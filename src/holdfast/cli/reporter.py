@@ -34,6 +34,9 @@ class TextReporter:
         for uid, sink in info.graph.sinks.items():
             write_line(f"  sink        {uid}: {clean(sink.describe())}, {sink.delivery}")
         write_line(f"  kept in     {clean(str(directory))}")
+        for uid, step in info.graph.steps.items():
+            if not step.forgets:
+                write_line(f"  note        {uid} keeps every key that it has ever seen: no TTL")
 
     def epoch(self, record: EpochRecord) -> None:
         self._epochs += 1

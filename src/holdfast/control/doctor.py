@@ -77,12 +77,35 @@ def examine(home: Path, storage: Path, registry_url: str) -> list[Finding]:
         ("java", _java),
         ("python", require_python),
         *((package.name, _package_check(package)) for package in PACKAGES),
+        ("state client", _state_client),
         ("home", lambda: _directory("home", home)),
         ("storage", lambda: _directory("storage", storage)),
         ("file system", lambda: _file_system(storage)),
         ("registry", lambda: _registry(registry_url)),
     ]
     return [_examine(name, check) for name, check in checks]
+
+
+def _state_client() -> Finding | str:
+    """The rocksdb backend uses a part of PySpark's state client that is private."""
+    try:
+        from holdfast.engine.entries import pipelining_problem
+    except ImportError as error:
+        return Finding(
+            check="state client",
+            status=Status.WARN,
+            found=f"not checked: {error}",
+            fix="install the packages above first.",
+        )
+    problem = pipelining_problem()
+    if problem is None:
+        return "pipelines requests"
+    return Finding(
+        check="state client",
+        status=Status.WARN,
+        found=f"{problem}; the rocksdb backend works, one request at a time",
+        fix="use a PySpark version that this holdfast was tested with.",
+    )
 
 
 def _examine(name: str, check: Callable[[], str | Finding]) -> Finding:

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, Row, Select, func, insert, select, update
 
-from holdfast.checkpoint.record import EpochRecord, EpochStatus
+from holdfast.checkpoint.record import EpochRecord, EpochStatus, SinkResult
 from holdfast.clock import Clock, SystemClock
 from holdfast.control import tables
 from holdfast.control.database import BUSY_SECONDS, Database
@@ -324,6 +324,19 @@ class Registry:
         if after is not None:
             query = query.where(table.c.epoch > after)
         return self._read_epochs(query)[::-1]
+
+    def sink_totals(self, job_id: str) -> dict[str, SinkResult]:
+        """What each sink has got in all epochs; an epoch that it skipped it had before."""
+        totals: dict[str, SinkResult] = {}
+        for record in self.epochs(job_id):
+            for uid, got in record.sinks.items():
+                known = totals.get(uid, SinkResult(rows=0, bytes=0))
+                totals[uid] = SinkResult(
+                    rows=known.rows + got.rows,
+                    bytes=known.bytes + got.bytes,
+                    files=known.files + got.files,
+                )
+        return totals
 
     def last_epoch(self, job_id: str) -> EpochRecord | None:
         """The newest committed epoch."""

@@ -181,6 +181,7 @@ def runtime_config(settings: Any) -> RuntimeConfig:
         master=settings.master,
         driver_memory=settings.driver_memory,
         heap_limit=settings.heap_limit,
+        rocksdb_memory=settings.rocksdb_memory,
         spark=settings.spark,
     )
 

@@ -22,12 +22,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from holdfast.checkpoint.identity import (
     JobDirectory,
     JobIdentity,
+    check_backend,
     check_parallelism,
     check_sink_position,
     reconciled,
 )
 from holdfast.checkpoint.record import EpochRecord, EpochStatus
 from holdfast.config import RuntimeConfig
+from holdfast.engine.entries import silence_missing_keys
 from holdfast.engine.epochs import EpochRunner, LatestSizes
 from holdfast.engine.failures import explain
 from holdfast.engine.planner import StepSettings, plan_trunk
@@ -42,8 +44,6 @@ from holdfast.job.graph import JobGraph
 from holdfast.job.job import Job
 
 _POLL_SECONDS = 0.05
-_SHORTEST_TICK = 1.0
-"""Seconds between the epochs of an idle job that waits for timers in processing time."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,12 @@ def run_attempt(request: AttemptRequest) -> bool:
     stored = directory.load()
     if stored is None:
         parallelism = job.resolved_parallelism()
-        identity = directory.create(parallelism, job.resolved_key_groups(parallelism))
+        identity = directory.create(
+            parallelism, job.resolved_key_groups(parallelism), job.checkpoint.backend
+        )
     else:
         check_parallelism(stored, job.parallelism, job.key_groups)
+        check_backend(stored, job.checkpoint.backend)
         identity = stored
     sources: dict[str, Any] = {}
     try:
@@ -99,6 +102,7 @@ def run_attempt(request: AttemptRequest) -> bool:
             identity.job_id,
             uuid.uuid4().hex,
             identity.key_groups,
+            job.checkpoint.backend,
             request.runtime.heap_limit_bytes,
             sizes,
             identity.operators,
@@ -153,7 +157,7 @@ def run_attempt(request: AttemptRequest) -> bool:
             StartInfo(identity, trunk.graph, guarantee, stored is not None, timings)
         )
         try:
-            ended = _wait(query, request, epochs.idle if trunk.wakes_by_clock else None)
+            ended = _wait(query, request)
         except Exception as error:
             raise runner.error or error from error
         finally:
@@ -169,9 +173,6 @@ class _Counter:
 
     def __init__(self, request: AttemptRequest) -> None:
         self._request, self._count = request, 0
-        self._watermark: datetime | None = None
-        self.idle = threading.Event()
-        """Set once an epoch had no records and the watermark stood still."""
 
     def begun(self, epoch: int) -> None:
         """Leave a trace of an epoch that a crash may cut short."""
@@ -187,9 +188,6 @@ class _Counter:
     def __call__(self, record: EpochRecord) -> None:
         self._request.on_epoch(record)
         self._count += 1
-        if record.input_rows == 0 and record.watermark == self._watermark:
-            self.idle.set()
-        self._watermark = record.watermark
         if self._request.max_epochs is not None and self._count >= self._request.max_epochs:
             self._request.stop.set()
 
@@ -205,8 +203,6 @@ def _start(
     conf.set(f"{STREAMING}.multipleWatermarkPolicy", request.job.watermark_policy)
     conf.set(f"{STREAMING}.noDataMicroBatches.enabled", str(trunk.moves_without_data).lower())
     interval = request.job.checkpoint.interval_seconds
-    if trunk.wakes_by_clock:
-        interval = max(interval, _SHORTEST_TICK)
     writer = (
         trunk.frame.writeStream.outputMode(trunk.output_mode)
         .queryName(request.job.name)
@@ -218,14 +214,12 @@ def _start(
     return writer.trigger(processingTime=f"{int(interval * 1000)} milliseconds").start()
 
 
-def _wait(query: StreamingQuery, request: AttemptRequest, idle: threading.Event | None) -> bool:
-    """`idle` is given where an available-now query would wait for timers for ever."""
+def _wait(query: StreamingQuery, request: AttemptRequest) -> bool:
     while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]
-        done = request.available_now and idle is not None and idle.is_set()
-        if request.stop.is_set() or done:
+        if request.stop.is_set():
             _drain(query)
             query.stop()
-            return done
+            return False
     return True
 
 
@@ -250,7 +244,9 @@ def start_session(runtime: RuntimeConfig, log: Path) -> SparkSession:
     """Start (or find) the driver's session, with the JVM's chatter in the attempt's log."""
     try:
         with _output_to(log), _own_interrupts():
-            return driver_session(runtime)
+            session = driver_session(runtime)
+            silence_missing_keys(session)
+            return session
     except PySparkRuntimeError as error:
         raise EnvironmentProblem(
             "SPARK_DID_NOT_START",

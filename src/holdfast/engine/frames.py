@@ -13,6 +13,8 @@ from holdfast.errors import JobDefinitionError
 from holdfast.job.graph import user_line
 
 _ROOT_MARK = "__holdfast_root_"
+CLOCK_MARK = "!clock"
+"""Ends the mark of a source that is our own, and nobody's uid."""
 
 _STATEFUL_NODES = {
     "Aggregate",
@@ -118,6 +120,10 @@ def marks_in_order(frame: DataFrame) -> list[str]:
         children = node.children()
         stack.extend(children.apply(i) for i in reversed(range(children.size())))
     return marks
+
+
+def has_watermark(frame: DataFrame) -> bool:
+    return "EventTimeWatermark" in frame._jdf.queryExecution().analyzed().toString()
 
 
 def _is_stateful(node: Any, kind: str) -> bool:

@@ -18,7 +18,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from holdfast.checkpoint.identity import older_names
-from holdfast.engine.frames import Lineage, StreamFrame, lineage, mark_root, marks_in_order
+from holdfast.config import Backend
+from holdfast.engine.frames import (
+    CLOCK_MARK,
+    Lineage,
+    StreamFrame,
+    has_watermark,
+    lineage,
+    mark_root,
+    marks_in_order,
+)
 from holdfast.engine.readers import Reader
 from holdfast.engine.session import allow_unnamed_sources
 from holdfast.engine.trunk import (
@@ -28,17 +37,30 @@ from holdfast.engine.trunk import (
     blocks_to_rows,
     step_frame,
     united,
+    windows_aggregated,
 )
-from holdfast.engine.worker import WIRE_DDL, KeyGroupProcessor, packer, repacker
+from holdfast.engine.worker import (
+    WIRE_COLUMNS,
+    WIRE_DDL,
+    KeyGroupProcessor,
+    broadcaster,
+    packer,
+    repacker,
+)
 from holdfast.errors import JobDefinitionError
+from holdfast.event_time.build import event_time_missing, windowed
+from holdfast.event_time.process import WindowProcess
+from holdfast.event_time.step import WindowStep
+from holdfast.event_time.windowing import LateWindowPolicy, Windowing
 from holdfast.job.flow import Flow
 from holdfast.job.graph import JobGraph, OperatorSignature
 from holdfast.job.job import Job
 from holdfast.sinks.base import Sink
 from holdfast.sources.base import BAD_SIDE, Source
-from holdfast.state.plan import LATE, LatePolicy, StepPlan, check_times
+from holdfast.state.plan import LATE, LatePolicy, StepPlan, check_broadcast, check_times
 from holdfast.state.process import MAIN, KeyedProcess, inspect_process
 from holdfast.state.schema import parse_type, type_ddl
+from holdfast.state.times import PROCESSING
 
 
 @dataclass(frozen=True)
@@ -48,6 +70,7 @@ class StepSettings:
     job_id: str
     run_id: str
     key_groups: int
+    backend: Backend
     heap_limit: int
     sizes: Any
     """Accumulator that collects (uid, key group) -> (live keys, bytes)."""
@@ -176,8 +199,17 @@ class TrunkPlanner:
         frame: DataFrame,
         keys: tuple[str, ...],
         process: KeyedProcess,
+        *,
         late: LatePolicy | None,
+        broadcast: DataFrame | None,
     ) -> StreamFrame:
+        if self._settings.backend == "memory":
+            raise JobDefinitionError(
+                "NOT_SUPPORTED",
+                f'step {uid!r} is a process; with backend="memory" (Spark\'s in-memory state '
+                "store) there can only be native steps: Spark's Python state needs RocksDB.",
+                fix='use backend="heap" or "rocksdb", or write the step with .aggregate.',
+            )
         schema = arrow_schema(frame, f"input of step {uid!r}")
         _check_key_types(uid, keys, schema)
         spec = inspect_process(process)
@@ -198,7 +230,11 @@ class TrunkPlanner:
             older,
             event_time,
             check_times(uid, spec, event_time, late),
+            None
+            if broadcast is None
+            else arrow_schema(broadcast, f"broadcast of step {uid!r}"),
         )
+        check_broadcast(uid, spec, broadcast is not None)
         traced = lineage(frame)
         self._refuse_unnamed(traced, f"step {uid!r}")
         self._refuse_after_aggregation(traced, uid)
@@ -213,9 +249,20 @@ class TrunkPlanner:
         else:
             packed = frame.mapInArrow(packer(keys, schema, self._settings.key_groups), WIRE_DDL)
         settings = self._settings
+        upstream = traced.roots
+        if broadcast is not None:
+            rules = self._broadcast_lineage(uid, broadcast)
+            upstream |= rules.roots
+            pack = broadcaster(plan.broadcast_schema, settings.key_groups)
+            packed = packed.union(broadcast.mapInArrow(pack, WIRE_DDL))
+        if PROCESSING in plan.timer_clocks:
+            clock = mark_root(self._reader.clock(uid), f"{uid}{CLOCK_MARK}")
+            nothing = [f"CAST(NULL AS {kind}) {name}" for name, kind in WIRE_COLUMNS]
+            packed = packed.union(clock.selectExpr(*nothing))
         blocks = packed.groupBy("kg").transformWithState(
             KeyGroupProcessor(
                 plan,
+                rocksdb=settings.backend == "rocksdb",
                 owner=f"{settings.job_id}/{uid}",
                 run_id=settings.run_id,
                 heap_limit=settings.heap_limit,
@@ -225,17 +272,19 @@ class TrunkPlanner:
             "Append",
             plan.time_mode,
         )
-        self._steps[uid] = _Step(plan, blocks, traced.roots, feeding is not None)
+        self._steps[uid] = _Step(plan, blocks, upstream, feeding is not None)
         self._graph.steps[uid] = OperatorSignature(
             "process",
             {key: type_ddl(schema.field(key).type) for key in keys},
             {
                 state.name: f"{state.kind_name} {type_ddl(state.stored)}"
-                for state in spec.states
+                for state in (*spec.states, *spec.broadcasts)
             },
             renames,
             older,
-            clock=plan.time_mode,
+            detail=process.windowing.signature if isinstance(process, WindowStep) else "",
+            clock=plan.time_mode + (", timers" if PROCESSING in plan.timer_clocks else ""),
+            forgets=spec.on_timer or all(state.ttl for state in spec.states),
         )
         return step_frame(plan, lambda tag: blocks_to_rows(blocks, plan, tag))
 
@@ -247,17 +296,45 @@ class TrunkPlanner:
         columns: dict[str, Any],
         rolling: bool,
     ) -> StreamFrame:
-        self._rolling.add(rolling)
-        if len(self._rolling) == 2:
-            raise JobDefinitionError(
-                "NOT_SUPPORTED",
-                f"step {uid!r}: a job cannot have both .rolling and .aggregate; Spark plans "
-                "all aggregations of a query in the same way.",
-                fix="put them into two jobs, or write one of them as a KeyedProcess.",
-            )
+        self._refuse_two_aggregations(uid, rolling)
         result = aggregated(frame, keys, columns)
-        kind = "rolling" if rolling else "aggregate"
-        detail = f"{kind}({', '.join(f'{name}={value}' for name, value in columns.items())})"
+        detail = f"{'rolling' if rolling else 'aggregate'}({_computed(columns)})"
+        return self._native(uid, result, {key: _type_of(frame, key) for key in keys}, detail)
+
+    def window_process(
+        self,
+        uid: str,
+        frame: DataFrame,
+        keys: tuple[str, ...],
+        process: WindowProcess,
+        *,
+        windowing: Windowing,
+        late: LateWindowPolicy | None,
+    ) -> StreamFrame:
+        step = windowed(
+            process,
+            windowing,
+            uid=uid,
+            schema=arrow_schema(frame, f"input of step {uid!r}"),
+            event_time=_event_time_of(uid, frame),
+            late=late,
+        )
+        return self.process(uid, frame, keys, step, late="process", broadcast=None)
+
+    def window_aggregate(
+        self,
+        uid: str,
+        frame: DataFrame,
+        keys: tuple[str, ...],
+        columns: dict[str, Any],
+        windowing: Windowing,
+    ) -> StreamFrame:
+        self._refuse_two_aggregations(uid, rolling=False)
+        event_time = _event_time_of(uid, frame)
+        if event_time is None:
+            raise event_time_missing(uid)
+        result = windows_aggregated(frame, keys, columns, windowing, event_time)
+        detail = f"{windowing.signature}.aggregate({_computed(columns)})"
         return self._native(uid, result, {key: _type_of(frame, key) for key in keys}, detail)
 
     def name_stateful(self, uid: str, frame: DataFrame) -> StreamFrame:
@@ -283,7 +360,10 @@ class TrunkPlanner:
         root = mark_root(frame, uid)
         self._natives[uid] = (root, traced, traced.stateful_kinds[0])
         self._graph.steps[uid] = OperatorSignature(
-            "native", dict(keys), detail=detail or _without_ids(traced.stateful[0])
+            "native",
+            dict(keys),
+            detail=detail or _without_ids(traced.stateful[0]),
+            forgets=has_watermark(frame),
         )
         return StreamFrame(root, root=uid)
 
@@ -299,6 +379,16 @@ class TrunkPlanner:
         self._sinks.append(_SinkRequest(uid, sink, frame, traced))
 
     # Checks
+
+    def _refuse_two_aggregations(self, uid: str, rolling: bool) -> None:
+        self._rolling.add(rolling)
+        if len(self._rolling) == 2:
+            raise JobDefinitionError(
+                "NOT_SUPPORTED",
+                f"step {uid!r}: a job cannot have both .rolling and .aggregate; Spark plans "
+                "all aggregations of a query in the same way.",
+                fix="put them into two jobs, or write one of them as a KeyedProcess.",
+            )
 
     def _refuse_unnamed(self, traced: Lineage, reader: str) -> None:
         if traced.stateful:
@@ -323,13 +413,16 @@ class TrunkPlanner:
     def _refuse_unread_late(self) -> None:
         read = {root for roots in self._all_roots() for root in roots}
         for uid, step in self._steps.items():
-            if step.plan.late == "side" and f"{uid}/{LATE}" not in read:
+            late = step.plan.event_time is not None and LATE in step.plan.outputs
+            if late and f"{uid}/{LATE}" not in read:
+                kept = isinstance(step.plan.process, WindowStep)
+                process = "" if kept else 'late="process" or '
                 raise JobDefinitionError(
                     "SIDE_OUTPUT_NOT_READ",
                     f'nothing reads .side("{LATE}") of step {uid!r}: its late records would be '
                     "lost.",
                     fix=f'write them: flow.sink("{uid}-late", frame.side("{LATE}"), …), or '
-                    'choose .process(…, late="process") or late="drop", which counts them.',
+                    f'choose .process(…, {process}late="drop"), which counts them.',
                 )
 
     def _refuse_native_between(self, uid: str, traced: Lineage) -> None:
@@ -338,6 +431,18 @@ class TrunkPlanner:
                 self._outputs_below(self._steps[root])
             ):
                 raise _read_by_two(root, uid)
+
+    def _broadcast_lineage(self, uid: str, frame: DataFrame) -> Lineage:
+        traced = lineage(frame)
+        self._refuse_unnamed(traced, f"the broadcast of step {uid!r}")
+        if any(root.partition("/")[0] not in self._graph.sources for root in traced.roots):
+            raise JobDefinitionError(
+                "NOT_SUPPORTED",
+                f"the broadcast of step {uid!r} comes from {sorted(traced.roots)}; it must "
+                "come from a source, without a stateful step in between.",
+                fix="broadcast what flow.source returned, or a DataFrame made from it.",
+            )
+        return traced
 
     # What was read by whom
 
@@ -414,7 +519,9 @@ class TrunkPlanner:
             sinks=tuple(sinks),
             graph=self._graph,
             named_sources=named,
-            reported_sources=tuple(uid for uid in marks if uid in self._graph.sources),
+            reported_sources=tuple(
+                uid for uid in marks if uid in self._graph.sources or uid.endswith(CLOCK_MARK)
+            ),
             reported_natives=tuple(uid for uid in marks if uid in self._natives),
             carried=carried,
         )
@@ -509,6 +616,10 @@ def _event_time_of(uid: str, frame: DataFrame) -> str | None:
             fix="give it one: drop or rename the other columns before key_by.",
         )
     return found[0] if found else None
+
+
+def _computed(columns: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in columns.items())
 
 
 def _type_of(frame: DataFrame, column: str) -> str:

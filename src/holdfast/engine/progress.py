@@ -19,6 +19,7 @@ from pyspark.sql.streaming.listener import (
 
 from holdfast.checkpoint.record import EpochRecord, EpochStatus, StateSize
 from holdfast.engine.epochs import EpochOutcome
+from holdfast.engine.frames import CLOCK_MARK
 from holdfast.engine.readers import SKIPPED_PREFIX
 
 logger = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ class ProgressListener(StreamingQueryListener):
             offsets={
                 uid: source.get("endOffset")
                 for uid, source in zip(self._sources, progress.get("sources", []), strict=False)
+                if not uid.endswith(CLOCK_MARK)
             },
         )
 

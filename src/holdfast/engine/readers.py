@@ -61,6 +61,19 @@ class Reader:
             fix="use a descriptor of hf.sources.",
         )
 
+    def clock(self, uid: str) -> DataFrame:
+        """A source of its own that has something new every second, and no rows.
+
+        Timers in processing time need epochs also when nothing arrives, and Spark runs none
+        after a restart until a source has something new.
+        """
+        stream = self._session.readStream.format("rate")
+        if self._named:
+            stream = stream.name(spark_source_name(f"{uid}-clock"))
+        return (
+            stream.option("rowsPerSecond", 1).option("numPartitions", 1).load().where("false")
+        )
+
     def _stream(self, uid: str, fmt: str, per_epoch: int | None) -> Any:
         stream = self._session.readStream.format(fmt)
         if self._named:

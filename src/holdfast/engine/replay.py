@@ -15,7 +15,15 @@ from pyspark.sql import functions as f
 
 from holdfast.engine.frames import StreamFrame
 from holdfast.engine.readers import BAD_DDL
-from holdfast.engine.trunk import EpochFrames, Trunk, aggregated, step_frame
+from holdfast.engine.trunk import (
+    EpochFrames,
+    Trunk,
+    aggregated,
+    step_frame,
+    windows_aggregated,
+)
+from holdfast.event_time.process import WindowProcess
+from holdfast.event_time.windowing import LateWindowPolicy, Windowing
 from holdfast.job.flow import Flow
 from holdfast.job.graph import JobGraph
 from holdfast.job.job import Job
@@ -68,7 +76,9 @@ class EpochPlanner:
         frame: DataFrame,
         keys: tuple[str, ...],
         process: KeyedProcess,
+        *,
         late: LatePolicy | None,
+        broadcast: DataFrame | None,
     ) -> StreamFrame:
         plan = self._trunk.steps[uid]
         return step_frame(plan, lambda tag: self._frames.step_rows(uid, tag))
@@ -82,6 +92,34 @@ class EpochPlanner:
         rolling: bool,
     ) -> StreamFrame:
         return StreamFrame(self._rows(uid, lambda: aggregated(frame, keys, columns)), root=uid)
+
+    def window_process(
+        self,
+        uid: str,
+        frame: DataFrame,
+        keys: tuple[str, ...],
+        process: WindowProcess,
+        *,
+        windowing: Windowing,
+        late: LateWindowPolicy | None,
+    ) -> StreamFrame:
+        plan = self._trunk.steps[uid]
+        return step_frame(plan, lambda tag: self._frames.step_rows(uid, tag))
+
+    def window_aggregate(
+        self,
+        uid: str,
+        frame: DataFrame,
+        keys: tuple[str, ...],
+        columns: dict[str, Any],
+        windowing: Windowing,
+    ) -> StreamFrame:
+        def unread() -> DataFrame:
+            # Only its columns matter. A batch frame does not know its event time, but has it.
+            times = [name for name, kind in frame.dtypes if kind.startswith("timestamp")]
+            return windows_aggregated(frame, keys, columns, windowing, times[0])
+
+        return StreamFrame(self._rows(uid, unread), root=uid)
 
     def name_stateful(self, uid: str, frame: DataFrame) -> StreamFrame:
         return StreamFrame(self._rows(uid, lambda: frame), root=uid)

@@ -51,6 +51,15 @@ QUERY_CONF = {
 }
 
 
+# Spark's own in-memory store: no checksums, and nothing but its own operators can use it.
+_IN_MEMORY = {
+    f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state."
+    "HDFSBackedStateStoreProvider",
+    f"{_STATE}.checkpointFormatVersion": "1",
+    f"{_STATE}.encodingFormat": "unsaferow",
+}
+
+
 def driver_session(runtime: RuntimeConfig) -> SparkSession:
     """The one session of this process; started at the first call."""
     # Workers take the first python3 on PATH otherwise, which is rarely the right one.
@@ -83,6 +92,11 @@ def query_session(
     query = session.newSession()
     conf = {
         **QUERY_CONF,
+        **(_IN_MEMORY if checkpoint.backend == "memory" else {}),
+        f"{_STATE}.rocksdb.boundedMemoryUsage": "true",
+        f"{_STATE}.rocksdb.maxMemoryUsageMB": str(
+            max(1, runtime.rocksdb_memory_bytes // 1024**2)
+        ),
         f"{_STATE}.rocksdb.changelogCheckpointing.enabled": str(checkpoint.incremental).lower(),
         f"{STREAMING}.minBatchesToRetain": str(checkpoint.retained),
         "spark.sql.shuffle.partitions": str(partitions),

@@ -18,14 +18,16 @@ from pyspark.sql import functions as f
 
 from holdfast.engine.frames import StreamFrame, mark_root
 from holdfast.engine.worker import unpacker
+from holdfast.event_time.windowing import Windowing
+from holdfast.event_time.windows import AlignedWindows
 from holdfast.job.graph import JobGraph
 from holdfast.sinks.base import Sink
 from holdfast.state.plan import StepPlan
 from holdfast.state.process import MAIN
 from holdfast.state.schema import columns_ddl
-from holdfast.state.times import PROCESSING
 
 _CUT = "__holdfast_cut"
+_WINDOW = "__holdfast_window"
 
 
 @dataclass(frozen=True)
@@ -62,16 +64,12 @@ class Trunk:
     """Process step to the cut whose blocks hold its output."""
 
     @property
-    def wakes_by_clock(self) -> bool:
-        """Whether timers may become due without anything happening at the sources."""
-        return any(PROCESSING in plan.timer_clocks for plan in self.steps.values())
-
-    @property
     def moves_without_data(self) -> bool:
-        """Whether an epoch without records can do anything. Spark would run one after the
-        other for a step that just has a TTL in processing time."""
-        modes = {plan.time_mode for plan in self.steps.values()}
-        return self.wakes_by_clock or "ProcessingTime" not in modes
+        """Whether Spark may run epochs without data, which let the last watermark take effect.
+
+        With a step in processing time it would run one after the other without end.
+        """
+        return all(plan.time_mode != "ProcessingTime" for plan in self.steps.values())
 
 
 def united(cuts: Mapping[str, DataFrame]) -> DataFrame:
@@ -136,3 +134,26 @@ def aggregated(frame: DataFrame, keys: tuple[str, ...], columns: dict[str, Any])
         for name, value in columns.items()
     ]
     return frame.groupBy(*keys).agg(*computed)
+
+
+def windows_aggregated(
+    frame: DataFrame,
+    keys: tuple[str, ...],
+    columns: dict[str, Any],
+    windowing: Windowing,
+    event_time: str,
+) -> DataFrame:
+    """Spark groups by a window as by a column; here its ends become columns of their own."""
+    windows = windowing.windows
+    assert isinstance(windows, AlignedWindows)
+    size, every, offset = (
+        f"{length} microseconds" for length in (windows.size, windows.every, windows.offset)
+    )
+    window = f.window(event_time, size, every, offset).alias(_WINDOW)
+    grouped = frame.groupBy(window, *keys)
+    return grouped.agg(*[column.alias(name) for name, column in columns.items()]).select(
+        *keys,
+        f.col(f"{_WINDOW}.start").alias("window_start"),
+        f.col(f"{_WINDOW}.end").alias("window_end"),
+        *columns,
+    )

@@ -20,12 +20,12 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
+from holdfast.engine.stores import SparkEntriesStore, SparkLogStore
 from holdfast.engine.transport import carry_errors
-from holdfast.errors import CorruptionError
+from holdfast.state.backend import Backend, HeapBackend, RocksBackend
 from holdfast.state.collector import end_of_task
 from holdfast.state.heap import HeapCache
 from holdfast.state.key_groups import KeyGroupIndex, spark_label
-from holdfast.state.log import Head
 from holdfast.state.packing import from_wire, gather, pack, to_wire
 from holdfast.state.plan import StepPlan
 from holdfast.state.runner import StepRunner
@@ -34,15 +34,12 @@ from holdfast.state.times import EpochTime
 WIRE_SCHEMA = pa.schema(
     [("kg", pa.int32()), ("place", pa.int64()), ("tag", pa.string()), ("block", pa.binary())]
 )
-WIRE_DDL = "kg int, place bigint, tag string, block binary"
+WIRE_COLUMNS = (("kg", "int"), ("place", "bigint"), ("tag", "string"), ("block", "binary"))
+WIRE_DDL = ", ".join(f"{name} {kind}" for name, kind in WIRE_COLUMNS)
 """A block between two hops: its key group, its place in the order of blocks, its output."""
-HEAD_DDL = (
-    "format int, sequence bigint, base bigint, tags string, live_keys bigint, "
-    "log_rows bigint, log_bytes bigint, wake bigint"
-)
 INPUT_TAG = ""
-"""Blocks with this tag are a step's input; all others pass through it untouched."""
-_HEAD_FORMAT = 1
+BROADCAST_TAG = "!broadcast"
+"""Blocks with these tags are a step's input; all others pass through it untouched."""
 _WIRE_BATCH_BYTES = 32 * 1024**2
 
 _indexes: dict[int, KeyGroupIndex] = {}
@@ -66,6 +63,22 @@ def packer(keys: tuple[str, ...], schema: pa.Schema, key_groups: int) -> Callabl
             if wire.size > _WIRE_BATCH_BYTES:
                 yield wire.take()
         if wire.groups:
+            yield wire.take()
+        end_of_task()
+
+    return pack_rows
+
+
+def broadcaster(schema: pa.Schema, key_groups: int) -> Callable[..., Any]:
+    """For mapInArrow: rows to one block for each of all key groups."""
+
+    def pack_rows(batches: ArrowBatches) -> ArrowBatches:
+        wire = _WireBatch(BROADCAST_TAG)
+        fitted = (_fit(batch, schema) for batch in batches)
+        for table in gather(fitted):
+            block = to_wire(table.combine_chunks().to_batches()[0])
+            for group in range(key_groups):
+                wire.add(group, block)
             yield wire.take()
         end_of_task()
 
@@ -146,7 +159,8 @@ class _WireBatch:
     order, and gives the same rows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tag: str = INPUT_TAG) -> None:
+        self._tag = tag
         context = TaskContext.get()
         assert context is not None
         self._place = context.partitionId() << 32
@@ -167,7 +181,7 @@ class _WireBatch:
             [
                 pa.array(self.groups, pa.int32()),
                 pa.array(self._places, pa.int64()),
-                pa.array([INPUT_TAG] * len(self.groups), pa.string()),
+                pa.array([self._tag] * len(self.groups), pa.string()),
                 pa.array(self._blocks, pa.binary()),
             ],
             schema=WIRE_SCHEMA,
@@ -176,67 +190,29 @@ class _WireBatch:
         return batch
 
 
-class SparkGroupStore:
-    """A key group's log and head in Spark's state store. Spark knows the current group."""
-
-    def __init__(self, handle: StatefulProcessorHandle) -> None:
-        self._handle = handle
-        self._head = handle.getValueState("head", HEAD_DDL)
-        self._log = handle.getMapState("log", "sequence bigint", "block binary")
-
-    def read_head(self) -> Head | None:
-        row = self._head.get()
-        if row is None:
-            return None
-        version, sequence, base, tags, *rest = row
-        if version != _HEAD_FORMAT:
-            raise CorruptionError(
-                "STATE_FORMAT_UNKNOWN",
-                f"a key group's head has format {version}; this version reads {_HEAD_FORMAT}.",
-                fix="run the holdfast version that wrote the state, or a newer one.",
-            )
-        return Head(sequence, base, tuple(tags.split(",")), *rest)
-
-    def write_head(self, head: Head) -> None:
-        self._head.update(
-            (
-                _HEAD_FORMAT,
-                head.sequence,
-                head.base,
-                ",".join(head.tags),
-                head.live_keys,
-                head.log_rows,
-                head.log_bytes,
-                head.wake,
-            )
-        )
-
-    def read_block(self, sequence: int) -> bytes | None:
-        found = self._log.getValue((sequence,))
-        return None if found is None else bytes(found[0])
-
-    def write_block(self, sequence: int, block: bytes) -> None:
-        self._log.updateValue((sequence,), (block,))
-
-    def remove_block(self, sequence: int) -> None:
-        self._log.removeKey((sequence,))
-
-    def wake_at(self, time: int) -> None:
-        self._handle.registerTimer(time)
+def _in_order(blocks: list[tuple[int, bytes]], schema: pa.Schema) -> list[pa.RecordBatch]:
+    return [from_wire(block, schema) for _, block in sorted(blocks)]
 
 
 class KeyGroupProcessor(StatefulProcessor):
     """Spark calls this once per key group and batch, with a few rows: the group's blocks."""
 
     def __init__(
-        self, plan: StepPlan, *, owner: str, run_id: str, heap_limit: int, sizes: Any
+        self,
+        plan: StepPlan,
+        *,
+        rocksdb: bool,
+        owner: str,
+        run_id: str,
+        heap_limit: int,
+        sizes: Any,
     ) -> None:
-        self._plan, self._owner, self._run_id = plan, owner, run_id
+        self._plan, self._rocksdb, self._owner, self._run_id = plan, rocksdb, owner, run_id
         self._heap_limit, self._sizes = heap_limit, sizes
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         # Runs on the driver too, where Spark only asks which state there is.
-        self._store = SparkGroupStore(handle)
+        self._store = SparkEntriesStore(handle) if self._rocksdb else SparkLogStore(handle)
         self._late_rows: dict[int, int] = {}
         """Late records by key group, of the groups that were visited in this epoch."""
 
@@ -247,17 +223,16 @@ class KeyGroupProcessor(StatefulProcessor):
         timerValues: TimerValues,  # noqa: N803
     ) -> Iterator[Row]:
         with carry_errors():
-            waiting: list[tuple[int, bytes]] = []
+            waiting: dict[str, list[tuple[int, bytes]]] = {INPUT_TAG: [], BROADCAST_TAG: []}
             for row in rows:
-                if row.tag == INPUT_TAG:
-                    waiting.append((row.place, row.block))
+                if row.tag in waiting:
+                    waiting[row.tag].append((row.place, row.block))
                 else:
                     yield row
-            if not waiting:
-                return
-            waiting.sort()
-            blocks = [from_wire(block, self._plan.input_schema) for _, block in waiting]
-            yield from self._visit(key[0], blocks, timerValues)
+            records = _in_order(waiting[INPUT_TAG], self._plan.input_schema)
+            rules = _in_order(waiting[BROADCAST_TAG], self._plan.broadcast_schema)
+            if records or rules:
+                yield from self._visit(key[0], records, timerValues, broadcast=rules)
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
         self,
@@ -268,14 +243,16 @@ class KeyGroupProcessor(StatefulProcessor):
         """Spark calls this after all input, for key groups whose timer is due."""
         with carry_errors():
             fired = expiredTimerInfo.getExpiryTimeInMs()
-            yield from self._visit(key[0], [], timerValues, fired)
+            yield from self._visit(key[0], [], timerValues, fired=fired)
 
     def _visit(
         self,
         label: int,
         blocks: list[pa.RecordBatch],
         times: TimerValues,
+        *,
         fired: int | None = None,
+        broadcast: list[pa.RecordBatch] | None = None,
     ) -> Iterator[Row]:
         group = self._group_of(label)
         result = self._runner().run(
@@ -283,12 +260,15 @@ class KeyGroupProcessor(StatefulProcessor):
             group,
             blocks,
             self._epoch_time(times),
+            broadcast=broadcast or (),
             # Timers that were due have fired when the group's records came.
             fire=group not in self._late_rows,
             fired=fired,
         )
         late = self._late_rows[group] = self._late_rows.get(group, 0) + result.late_rows
-        self._sizes.add({(self._plan.uid, group): (result.live_keys, result.log_bytes, late)})
+        self._sizes.add(
+            {(self._plan.uid, group): (result.live_keys, result.stored_bytes, late)}
+        )
         for at, (tag, batch) in enumerate(result.outputs):
             yield Row(kg=label, place=at, tag=f"{self._plan.uid}/{tag}", block=to_wire(batch))
 
@@ -311,10 +291,15 @@ class KeyGroupProcessor(StatefulProcessor):
         """The step's runner of this worker; made once per worker and run of the job."""
         known = _runners.pop(self._owner, None)
         if known is None or known[0] != self._run_id:
-            cache = _caches.setdefault(self._heap_limit, HeapCache(self._heap_limit))
-            known = (self._run_id, StepRunner(self._plan, cache, self._owner))
+            known = (self._run_id, StepRunner(self._plan, self._backend()))
         _runners[self._owner] = known
         return known[1]
+
+    def _backend(self) -> Backend:
+        if self._rocksdb:
+            return RocksBackend(self._plan.layout, self._plan.paged)
+        cache = _caches.setdefault(self._heap_limit, HeapCache(self._heap_limit))
+        return HeapBackend(cache, self._plan.layout, self._owner)
 
     def close(self) -> None:
         end_of_task()

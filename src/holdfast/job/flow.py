@@ -10,7 +10,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import JobDefinitionError, shorten
+from holdfast.event_time.process import WindowProcess
+from holdfast.event_time.windowing import LateWindowPolicy, Windowing, declared_windowing
+from holdfast.event_time.windows import Duration, Windows
 from holdfast.job.graph import JobGraph, user_line
+from holdfast.job.windowed import WindowedStream, check_columns
 from holdfast.sinks.base import Sink
 from holdfast.sources.base import Source
 from holdfast.state.plan import LatePolicy
@@ -45,7 +49,9 @@ class Planner(Protocol):
         frame: Any,
         keys: tuple[str, ...],
         process: KeyedProcess,
+        *,
         late: LatePolicy | None,
+        broadcast: Any,
     ) -> Any: ...
 
     def aggregate(
@@ -57,6 +63,26 @@ class Planner(Protocol):
         rolling: bool,
     ) -> Any:
         """`columns` by output name: a Column, or the name of a reduction of that column."""
+
+    def window_process(
+        self,
+        uid: str,
+        frame: Any,
+        keys: tuple[str, ...],
+        process: WindowProcess,
+        *,
+        windowing: Windowing,
+        late: LateWindowPolicy | None,
+    ) -> Any: ...
+
+    def window_aggregate(
+        self,
+        uid: str,
+        frame: Any,
+        keys: tuple[str, ...],
+        columns: dict[str, Any],
+        windowing: Windowing,
+    ) -> Any: ...
 
     def name_stateful(self, uid: str, frame: Any) -> Any: ...
 
@@ -158,21 +184,50 @@ class KeyedStream:
         self._planner, self._graph, self._frame, self._keys = planner, graph, frame, keys
 
     def process(
-        self, uid: str, process: KeyedProcess, *, late: LatePolicy | None = None
+        self,
+        uid: str,
+        process: KeyedProcess,
+        *,
+        late: LatePolicy | None = None,
+        broadcast: DataFrame | None = None,
     ) -> Stream:
         """Run a Python function with state per key. See :class:`holdfast.KeyedProcess`.
 
         Where the stream has a watermark, `late` says what happens to records that it has
         passed: "side" (default) sends them to ``.side("late")``, "process" hands them to the
         process like all others (see ``ctx.is_late``), "drop" drops them. All are counted.
+
+        `broadcast` is a second stream of few rows, such as rules; each of them reaches every
+        key, by ``on_broadcast``.
         """
         self._graph.claim(uid, "process step")
         if isinstance(process, type) or not isinstance(process, KeyedProcess):
-            raise _wrong_argument("process step", uid, process, "a KeyedProcess instance")
+            raise _wrong_argument("process step", uid, process, _wanted_process(process))
         inspect_process(process)
+        if broadcast is not None and not self._planner.is_frame(broadcast):
+            raise _wrong_argument("broadcast of", uid, broadcast, "a streaming DataFrame")
         return self._planner.process(  # type: ignore[no-any-return]
-            uid, self._frame, self._keys, process, late
+            uid, self._frame, self._keys, process, late=late, broadcast=broadcast
         )
+
+    def window(
+        self,
+        windows: Windows,
+        *,
+        allowed_lateness: Duration = 0,
+        early: Duration | None = None,
+    ) -> WindowedStream:
+        """Cut the stream into windows of event time; it needs a watermark.
+
+        >>> keyed.window(hf.windows.Tumbling("5 min")).process("counts", CountTags())
+
+        A window gives its result when the watermark reaches its end. With `allowed_lateness` it
+        is kept for that long afterwards, and gives it again with every record that still
+        comes. With `early`, a window that goes on gives it every so often in processing time,
+        if it has changed.
+        """
+        windowing = declared_windowing(windows, allowed_lateness, early)
+        return WindowedStream(self._planner, self._graph, self._frame, self._keys, windowing)
 
     def aggregate(self, uid: str, **columns: Column) -> Stream:
         """Spark's native aggregation; emits each changed key once per epoch.
@@ -202,15 +257,16 @@ class KeyedStream:
 
     def _native(self, uid: str, columns: dict[str, Any], *, rolling: bool) -> Stream:
         self._graph.claim(uid, "aggregation")
-        if not columns:
-            raise JobDefinitionError(
-                "INVALID_OPTION",
-                f"aggregation {uid!r} computes no column.",
-                fix='name one, such as total=F.sum("diff").',
-            )
+        check_columns(uid, columns)
         return self._planner.aggregate(  # type: ignore[no-any-return]
             uid, self._frame, self._keys, columns, rolling
         )
+
+
+def _wanted_process(process: object) -> str:
+    if isinstance(process, WindowProcess):
+        return 'a KeyedProcess, or give it windows: keyed.window(hf.windows.Tumbling("5 min"))'
+    return "a KeyedProcess instance"
 
 
 def _wrong_argument(what: str, uid: str, value: object, wanted: str) -> JobDefinitionError:

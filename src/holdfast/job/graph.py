@@ -32,6 +32,8 @@ class OperatorSignature:
     detail: str = ""
     clock: str = "None"
     """Which clock Spark's timers of the step follow; it cannot change later."""
+    forgets: bool = True
+    """Whether anything declared (TTL, timers, a watermark) keeps its state from growing."""
 
 
 @dataclass

@@ -174,7 +174,12 @@ class MapState(State):
 
     def handle(self, cursor: Cursor) -> MapHandle:
         kind = MapHandle if self.ttl is None else TtlMapHandle
-        handle = kind(cursor, coerce_key=coercion(self.entry), coerce=coercion(self.item))
+        handle = kind(
+            cursor,
+            coerce_key=coercion(self.entry),
+            coerce=coercion(self.item),
+            mutable=is_mutable(self.item),
+        )
         return self._living(handle, cursor)
 
 
@@ -234,6 +239,23 @@ class AggregatingState(State):
         return AggregatingHandle(
             cursor, create=self.create, add=self.add, result=self.result, stored=stored
         )
+
+
+class BroadcastState(State):
+    """A map that is the same for all keys, filled by a second stream.
+
+    >>> limits = BroadcastState("string", "bigint")
+
+    ``on_broadcast(self, row, ctx)`` changes it (``self.limits[row.name] = row.limit``);
+    ``process`` and ``on_timer`` read it like a dict.
+    """
+
+    kind_name = "broadcast"
+
+    def __init__(self, key: SchemaLike, value: SchemaLike) -> None:
+        self.entry = parse_type(key, "map key type")
+        self.item = parse_type(value, "map value type")
+        super().__init__(pa.map_(self.entry, self.item), renamed_from=None, ttl=None)
 
 
 def _scalar(stored: pa.DataType) -> dict[str, Any]:

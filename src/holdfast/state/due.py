@@ -28,6 +28,10 @@ class DueQueue:
             self._ticket += 1  # keys need not be comparable
             heappush(self._heap, (time, self._ticket, key))
 
+    def keep(self, time: int, key: Any) -> None:
+        """As `note`, for a time that has been noted before, after an earlier one of the key."""
+        self.note(time, key)
+
     def take_due(self, until: int) -> list[Any]:
         """Remove and return the keys whose time is `until` or earlier."""
         found = []

@@ -7,17 +7,19 @@ the next record costs one attribute assignment and nothing per variable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.state.heap import KeyGroup
 from holdfast.state.times import NO_TIME, EpochTime
 from holdfast.state.values import Convert
+
+if TYPE_CHECKING:
+    from holdfast.state.backend import Group
 
 
 class Cursor:
     """Where processing stands: the key, and the time. The base class of the user's ``ctx``."""
 
-    __slots__ = ("event_time", "key", "time")
+    __slots__ = ("event_time", "key", "late_rows", "time")
 
     def __init__(self) -> None:
         self.key: Any = None
@@ -25,6 +27,8 @@ class Cursor:
 
     def begin(self, time: EpochTime) -> None:
         self.time = time
+        self.late_rows = 0
+        """Late records of this visit; a process that looks for them itself counts them here."""
         self.event_time: int | None = None
         """Of the current record or timer, where the step has event time."""
 
@@ -37,7 +41,7 @@ class Handle:
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
 
-    def attach(self, group: KeyGroup, at: int) -> None:
+    def attach(self, group: Group, at: int) -> None:
         """Work on a key group, where this handle's variable is number `at`."""
         self._group, self._table, self._changed = group, group.tables[at], group.changed
 
@@ -100,6 +104,8 @@ class ValueHandle(Handle):
 
     def get_many(self, keys: Iterable[Any]) -> list[Any]:
         """Values of many keys of this key group at once, for ``process_batch``."""
+        keys = list(keys)
+        self._group.ensure(keys)
         get, default = self._table.get, self._default
         found = [get(key, default) for key in keys]
         if self._copied:
@@ -108,6 +114,8 @@ class ValueHandle(Handle):
 
     def put_many(self, keys: Iterable[Any], values: Iterable[Any]) -> None:
         """Set many keys of this key group at once, for ``process_batch``; None clears."""
+        keys = list(keys)
+        self._group.ensure(keys)
         changed, table, exact, has = self._changed, self._table, self._exact, self._group.has
         for key, given in zip(keys, values, strict=True):
             if key not in changed:
@@ -159,25 +167,33 @@ class ListHandle(Handle):
         return len(self._items())
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 class MapHandle(Handle):
     """A map per key."""
 
-    __slots__ = ("_coerce", "_coerce_key")
+    __slots__ = ("_coerce", "_coerce_key", "_copy")
 
-    def __init__(self, cursor: Cursor, *, coerce_key: Convert, coerce: Convert) -> None:
+    def __init__(
+        self, cursor: Cursor, *, coerce_key: Convert, coerce: Convert, mutable: bool
+    ) -> None:
         super().__init__(cursor)
         self._coerce_key, self._coerce = coerce_key, coerce
+        # What cannot be changed in place need not be copied to be handed out.
+        self._copy = coerce if mutable else _as_it_is
 
     def _entries(self) -> dict[Any, Any]:
         entries: dict[Any, Any] = self._table.get(self._cursor.key, {})
         return entries
 
     def __getitem__(self, entry: Any) -> Any:
-        return self._coerce(self._entries()[entry])
+        return self._copy(self._entries()[entry])
 
     def get(self, entry: Any, default: Any = None) -> Any:
         found = self._entries().get(entry)
-        return default if found is None else self._coerce(found)
+        return default if found is None else self._copy(found)
 
     def __setitem__(self, entry: Any, value: Any) -> None:
         entry, value = self._coerce_key(entry), self._coerce(value)
@@ -215,10 +231,10 @@ class MapHandle(Handle):
         return list(self._entries())
 
     def values(self) -> list[Any]:
-        return [self._coerce(value) for value in self._entries().values()]
+        return [self._copy(value) for value in self._entries().values()]
 
     def items(self) -> list[tuple[Any, Any]]:
-        return [(entry, self._coerce(value)) for entry, value in self._entries().items()]
+        return [(entry, self._copy(value)) for entry, value in self._entries().items()]
 
 
 class ReducingHandle(ValueHandle):
@@ -255,7 +271,7 @@ class AggregatingHandle(Handle):
         self._stored = stored
         self._create, self._add, self._result = create, add, result
 
-    def attach(self, group: KeyGroup, at: int) -> None:
+    def attach(self, group: Group, at: int) -> None:
         super().attach(group, at)
         self._stored.attach(group, at)
 

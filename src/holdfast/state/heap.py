@@ -67,8 +67,15 @@ class KeyGroup:
         return self.head.live_keys if self.head else 0
 
     @property
-    def log_bytes(self) -> int:
+    def stored_bytes(self) -> int:
         return self.head.log_bytes if self.head else 0
+
+    @property
+    def wake(self) -> int | None:
+        return self.head.wake if self.head else None
+
+    def ensure(self, keys: Iterable[Any]) -> None:
+        """All keys are here."""
 
     @property
     def memory(self) -> int:

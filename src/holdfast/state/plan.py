@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from holdfast.errors import JobDefinitionError, shorten
 from holdfast.state.blocks import StateLayout, StateVariable
-from holdfast.state.declare import State
+from holdfast.state.declare import ListState, MapState, State
 from holdfast.state.process import KeyedProcess, ProcessSpec
 from holdfast.state.timers import timer_variable
 from holdfast.state.times import EVENT, PROCESSING, Clock
@@ -38,6 +38,7 @@ class StepPlan:
     event_time: str | None = None
     """The input column that carries the watermark."""
     late: LatePolicy = "process"
+    broadcast_schema: pa.Schema | None = None
 
     @cached_property
     def layout(self) -> StateLayout:
@@ -56,6 +57,16 @@ class StepPlan:
             places.append((state, at))
             at += len(state.variables())
         return places
+
+    @property
+    def paged(self) -> frozenset[str]:
+        """Variables that hold many things of one key, which is not read whole to touch one."""
+        return frozenset(
+            variable.name
+            for state in self.spec.states
+            if isinstance(state, ListState | MapState)
+            for variable in state.variables()
+        )
 
     @property
     def expiries(self) -> list[tuple[int, int, Clock]]:
@@ -133,3 +144,18 @@ def check_times(
             "ctx.is_late(record).",
         )
     return policy
+
+
+def check_broadcast(uid: str, spec: ProcessSpec, given: bool) -> None:
+    if bool(spec.broadcasts) == given:
+        return
+    raise JobDefinitionError(
+        "BROADCAST_MISSING",
+        f"step {uid!r} is given a broadcast stream, but its process has no BroadcastState."
+        if given
+        else f"step {uid!r} has broadcast state ({spec.broadcasts[0].name!r}), but is given no "
+        "stream to fill it.",
+        fix='declare `rules = hf.BroadcastState("string", "bigint")` and on_broadcast'
+        if given
+        else "pass the stream: .process(uid, process, broadcast=rules).",
+    )

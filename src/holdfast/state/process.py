@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 
 from holdfast.errors import JobDefinitionError, shorten
-from holdfast.state.declare import State
+from holdfast.state.declare import BroadcastState, State
 from holdfast.state.handles import Cursor
 from holdfast.state.schema import SchemaLike, parse_columns
 from holdfast.state.timers import Timer, Timers
@@ -110,6 +110,10 @@ class KeyedProcess:
     watermark has event-time timers, another one processing-time timers; `timers` says
     otherwise: "event", "processing" or "both".
 
+    A second stream of few rows that all keys must know (rules, thresholds) is given with
+    ``.process(…, broadcast=rules)``; ``on_broadcast(self, row, ctx)`` puts its rows into a
+    :class:`holdfast.BroadcastState`.
+
     Side outputs are declared as ``sides = {"late": "user string, ts timestamp"}`` and fed
     with ``yield hf.to("late", user, ts)``.
     """
@@ -128,6 +132,9 @@ class KeyedProcess:
         raise NotImplementedError
 
     def on_timer(self, timer: Timer, ctx: Context) -> Iterable[Any] | None:
+        raise NotImplementedError
+
+    def on_broadcast(self, row: Any, ctx: Context) -> None:
         raise NotImplementedError
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -158,6 +165,7 @@ class ProcessSpec:
     batched: bool
     on_timer: bool = False
     timers: Literal["event", "processing", "both"] | None = None
+    broadcasts: tuple[BroadcastState, ...] = ()
 
 
 def inspect_process(process: KeyedProcess) -> ProcessSpec:
@@ -188,11 +196,20 @@ def inspect_process(process: KeyedProcess) -> ProcessSpec:
         outputs[check_name(side, "side output")] = parse_columns(
             schema, f"side output {side!r} of {cls.__name__}"
         )
-    states = _states(cls)
+    declared = _states(cls)
+    states = tuple(state for state in declared if not isinstance(state, BroadcastState))
+    broadcasts = tuple(state for state in declared if isinstance(state, BroadcastState))
+    if bool(broadcasts) != (cls.on_broadcast is not KeyedProcess.on_broadcast):
+        raise JobDefinitionError(
+            "BROADCAST_MISSING",
+            f"{cls.__name__} must have both broadcast state and on_broadcast, or neither.",
+            fix='declare `rules = hf.BroadcastState("string", "bigint")` and write '
+            "`def on_broadcast(self, row, ctx)`, which fills it.",
+        )
     _refuse_undeclared_attributes(process)
     on_timer = cls.on_timer is not KeyedProcess.on_timer
     _check_timers(cls, on_timer, batched)
-    return ProcessSpec(states, outputs, batched, on_timer, cls.timers)
+    return ProcessSpec(states, outputs, batched, on_timer, cls.timers, broadcasts)
 
 
 def _check_timers(cls: type[KeyedProcess], on_timer: bool, batched: bool) -> None:

@@ -9,7 +9,7 @@ before is decoded when it is first asked for.
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from keyword import iskeyword
@@ -98,6 +98,13 @@ class RecordMaker:
         rows = zip(*ready, repeat(columns), range(batch.num_rows), strict=False)
         # `tuple.__new__` itself: all that is done per record is done in C.
         return map(partial(tuple.__new__, self._classes[often]), rows)
+
+    def kept(self, rows: Sequence[tuple[Any, ...]]) -> list[Record]:
+        """Records that were kept in state as rows of all columns."""
+        if () not in self._classes:
+            self._classes[()] = _record_class(self._names, (), self._note)
+        columns = dict(zip(self._names, zip(*rows, strict=True), strict=False))
+        return [tuple.__new__(self._classes[()], (columns, at)) for at in range(len(rows))]
 
     def _note(self, name: str) -> None:
         self._often[name] = None

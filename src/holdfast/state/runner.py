@@ -3,7 +3,7 @@ adapter, the test kit and the property tests all drive this one class."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import DataError, HoldfastError, shorten
-from holdfast.state.heap import HeapCache, KeyGroup
+from holdfast.state.backend import Backend, Group
+from holdfast.state.broadcast import Broadcasts
 from holdfast.state.key_groups import canonical_bytes
-from holdfast.state.log import GroupStore
 from holdfast.state.outputs import Batches, OutputEncoder
+from holdfast.state.pages import whole
 from holdfast.state.plan import LATE, StepPlan
 from holdfast.state.process import Context
 from holdfast.state.records import Record, RecordMaker
@@ -33,17 +34,15 @@ class GroupResult:
 
     outputs: Batches
     live_keys: int
-    log_bytes: int
-    blocks_read: int
-    compacted: bool
+    stored_bytes: int
     late_rows: int
 
 
 class StepRunner:
     """Runs one step in one worker. Key groups pass through it one after another."""
 
-    def __init__(self, plan: StepPlan, cache: HeapCache, owner: Hashable) -> None:
-        self._plan, self._cache, self._owner = plan, cache, owner
+    def __init__(self, plan: StepPlan, backend: Backend) -> None:
+        self._plan, self._backend = plan, backend
         self._layout = plan.layout
         self._timers: dict[Clock, int] = plan.timer_places
         self._context = Context(plan.event_time)
@@ -54,6 +53,10 @@ class StepRunner:
             (state.name, handle)
             for (state, _), (handle, _) in zip(plan.state_places, self._handles, strict=True)
         )
+        self._broadcasts = Broadcasts(plan.spec.broadcasts)
+        self._process.__dict__.update(
+            (handle.state.name, handle) for handle in self._broadcasts.handles
+        )
         self._make = RecordMaker(tuple(plan.input_schema.names))
         self._encoder = OutputEncoder(plan.uid, type(plan.process).__name__, plan.outputs)
         self._guarded(self._process.open)
@@ -61,54 +64,67 @@ class StepRunner:
 
     def run(
         self,
-        store: GroupStore,
+        store: Any,
         number: int,
         blocks: Sequence[pa.RecordBatch],
         time: EpochTime = NO_TIME,
         *,
+        broadcast: Sequence[pa.RecordBatch] = (),
         fire: bool = True,
         fired: int | None = None,
     ) -> GroupResult:
         """Let time pass in key group `number`, process its blocks, store what changed.
 
-        The watermark of an epoch was known before its records came, so timers go first. A
+        Broadcast rows come first: the rules of an epoch are the same for all its records. The
+        watermark of an epoch was known before its records came, so timers come second. A
         group may be visited twice in an epoch: `fire` says whether timers are to fire, `fired`
         is Spark's timer that led to the visit.
         """
-        group = self._cache.take(self._owner, self._layout, number)
-        blocks_read = group.catch_up(store, store.read_head())
+        group = self._backend.begin(store, number)
         self._context.begin(time)
         self._context.timers.attach(group)
         for handle, at in self._handles:
             handle.attach(group, at)
+        self._broadcast(store, broadcast)
         self._expire(group, time)
         outputs = self._fire(group, time) if fire else []
         on_time, late = self._split_late(blocks, time)
-        outputs += self._run(on_time)
+        outputs += self._run(on_time, group)
         if self._plan.late == "side":
             outputs += [(LATE, block) for block in late]
-        wake = next_timer(
-            group.head.wake if group.head else None, self._wanted_wake(group, time), fired
-        )
-        compacted = self._flush(group, store, wake)
-        self._cache.put(self._owner, group)
-        return GroupResult(
-            outputs,
-            group.live_keys,
-            group.log_bytes,
-            blocks_read,
-            compacted,
-            sum(block.num_rows for block in late),
-        )
+        wake = next_timer(group.wake, self._wanted_wake(group, time), fired)
+        self._end(group, store, wake)
+        late_rows = sum(block.num_rows for block in late) + self._context.late_rows
+        return GroupResult(outputs, group.live_keys, group.stored_bytes, late_rows)
+
+    def _broadcast(self, store: Any, blocks: Sequence[pa.RecordBatch]) -> None:
+        if not self._plan.spec.broadcasts:
+            return
+        self._broadcasts.load(store.read_broadcast())
+        if blocks:
+            store.write_broadcast(self._broadcasts.change(lambda: self._apply(blocks)))
+
+    def _apply(self, blocks: Sequence[pa.RecordBatch]) -> None:
+        assert self._plan.broadcast_schema is not None
+        make = RecordMaker(tuple(self._plan.broadcast_schema.names))
+        self._context.key = None
+        for block in blocks:
+            for row in make.records(block, {}):
+                try:
+                    self._process.on_broadcast(row, self._context)
+                except Exception as error:
+                    raise self._user_error(error, None, row) from error
 
     # Time
 
-    def _expire(self, group: KeyGroup, time: EpochTime) -> None:
+    def _expire(self, group: Group, time: EpochTime) -> None:
         """Remove what has outlived its TTL, before user code could see it."""
         for values_at, expiries_at, clock in self._plan.expiries:
             values, expiries = group.tables[values_at], group.tables[expiries_at]
             queue, reading = group.queues[expiries_at], time.of(clock)
-            for key in queue.take_due(reading):
+            due = queue.take_due(reading)
+            group.ensure(due)
+            for key in due:
                 if key not in expiries:
                     continue
                 if earliest(expiries[key]) <= reading:
@@ -120,15 +136,17 @@ class StepRunner:
                     values[key], expiries[key] = left, until
                 queue.note(earliest(expiries[key]), key)
 
-    def _fire(self, group: KeyGroup, time: EpochTime) -> Batches:
+    def _fire(self, group: Group, time: EpochTime) -> Batches:
         due: list[tuple[int, Clock, Any]] = []
         for clock, at in self._timers.items():
             reading, queue = time.of(clock), group.queues[at]
-            for key in queue.take_due(reading):
+            keys = queue.take_due(reading)
+            group.ensure(keys)
+            for key in keys:
                 pending = group.tables[at].get(key, ())
                 due += [(when, clock, key) for when in pending if when <= reading]
                 if pending and pending[0] > reading:
-                    queue.note(pending[0], key)
+                    queue.keep(pending[0], key)
         if not due:
             return []
         # The same order in a repeated epoch, whichever worker it comes to.
@@ -170,7 +188,7 @@ class StepRunner:
             on_time.append(block.filter(pc.invert(mask)))
         return on_time, late
 
-    def _wanted_wake(self, group: KeyGroup, time: EpochTime) -> int | None:
+    def _wanted_wake(self, group: Group, time: EpochTime) -> int | None:
         nexts: dict[Clock, list[int]] = {EVENT: [], PROCESSING: []}
         for variable, queue in zip(self._layout.variables, group.queues, strict=True):
             due = queue.next() if variable.clock is not None else None
@@ -181,9 +199,9 @@ class StepRunner:
 
     # Records
 
-    def _run(self, blocks: list[pa.RecordBatch]) -> Batches:
+    def _run(self, blocks: list[pa.RecordBatch], group: Group) -> Batches:
         if not self._plan.spec.batched:
-            return [output for block in blocks for output in self._run_records(block)]
+            return [output for block in blocks for output in self._run_records(block, group)]
         table = pa.Table.from_batches(blocks, self._plan.input_schema)
         if not table.num_rows:
             return []
@@ -191,13 +209,17 @@ class StepRunner:
         if column is not None:
             self._context.event_time = pc.max(table.column(column).cast(pa.int64())).as_py()
         keys = KeyColumn([table.column(name) for name in self._plan.keys])
+        if self._backend.reads_by_key:
+            group.ensure(keys)
         self._context.key = None
         return self._encoder.table(
             self._guarded(lambda: self._process.process_batch(keys, table, self._context))
         )
 
-    def _run_records(self, block: pa.RecordBatch) -> Batches:
+    def _run_records(self, block: pa.RecordBatch, group: Group) -> Batches:
         keys = decode_keys([block.column(name) for name in self._plan.keys])
+        if self._backend.reads_by_key:
+            group.ensure(keys)
         records = self._records_of(block, keys)
         context, process = self._context, self._process.process
         rows: list[Any] = []
@@ -237,18 +259,18 @@ class StepRunner:
 
     # Storing, and what can go wrong
 
-    def _flush(self, group: KeyGroup, store: GroupStore, wake: int | None) -> bool:
+    def _end(self, group: Group, store: Any, wake: int | None) -> None:
         try:
-            return group.flush(store, wake)
+            self._backend.end(group, store, wake)
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
             raise self._bad_state(group, error) from error
 
-    def _bad_state(self, group: KeyGroup, error: Exception) -> HoldfastError:
+    def _bad_state(self, group: Group, error: Exception) -> HoldfastError:
         """Find the value that could not be stored."""
         for variable, table in zip(self._layout.variables, group.tables, strict=True):
             for key in group.changed:
                 try:
-                    encode([table.get(key)], variable.kind)
+                    encode([whole(table.get(key))], variable.kind)
                 except (TypeError, ValueError, OverflowError, pa.ArrowException) as why:
                     return DataError(
                         "STATE_VALUE_DOES_NOT_FIT",

@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from holdfast.errors import JobDefinitionError, shorten
 from holdfast.state.blocks import StateVariable, Table
-from holdfast.state.due import DueQueue
 from holdfast.state.times import Clock, micros, moment
 
 if TYPE_CHECKING:
+    from holdfast.state.backend import Group, Queue
     from holdfast.state.handles import Cursor
-    from holdfast.state.heap import KeyGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Timers:
     def __init__(self, cursor: Cursor, places: Mapping[Clock, int]) -> None:
         self._cursor, self._places = cursor, places
 
-    def attach(self, group: KeyGroup) -> None:
+    def attach(self, group: Group) -> None:
         self._group = group
 
     def register(self, at: datetime, clock: Clock | None = None) -> None:
@@ -81,7 +80,7 @@ class Timers:
         found = self._remove(table, time)
         left = table.get(self._cursor.key)
         if left:
-            queue.note(left[0], self._cursor.key)
+            queue.keep(left[0], self._cursor.key)
         return found
 
     def _remove(self, table: Table, time: int) -> bool:
@@ -95,7 +94,7 @@ class Timers:
             del table[key]
         return True
 
-    def _of(self, clock: Clock | None) -> tuple[Table, DueQueue]:
+    def _of(self, clock: Clock | None) -> tuple[Table, Queue]:
         if clock is None and len(self._places) == 1:
             clock = next(iter(self._places))
         at = self._places.get(clock) if clock is not None else None

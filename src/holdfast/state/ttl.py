@@ -67,11 +67,13 @@ def _invalid(what: str, fix: str) -> JobDefinitionError:
 class Lifetime:
     """Gives out times of expiry for one state variable."""
 
-    __slots__ = ("_cursor", "_ttl", "on_read")
+    __slots__ = ("_cursor", "_ttl", "forward", "on_read")
 
     def __init__(self, ttl: Ttl, cursor: Cursor) -> None:
         self._ttl, self._cursor = ttl, cursor
         self.on_read = ttl.since == "read"
+        self.forward = ttl.clock != EVENT
+        """Whether each expiry is at or after the one before: records come out of order."""
 
     def expiry(self) -> int:
         """When something written now expires: always later than now."""

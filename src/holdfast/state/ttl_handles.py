@@ -6,7 +6,7 @@ They never look at the clock to read: what has expired is gone before user code 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.state.handles import (
     Handle,
@@ -15,8 +15,10 @@ from holdfast.state.handles import (
     ReducingHandle,
     ValueHandle,
 )
-from holdfast.state.heap import KeyGroup
 from holdfast.state.ttl import Lifetime
+
+if TYPE_CHECKING:
+    from holdfast.state.backend import Group
 
 
 class _WithTtl(Handle):
@@ -24,13 +26,19 @@ class _WithTtl(Handle):
 
     life: Lifetime
 
-    def attach(self, group: KeyGroup, at: int) -> None:
+    def attach(self, group: Group, at: int) -> None:
         super().attach(group, at)
         self._expiries, self._due = group.tables[at + 1], group.queues[at + 1]
 
     def clear(self) -> None:
         super().clear()
         self._expiries.pop(self._cursor.key, None)
+
+    def _note(self, expiry: int, key: Any, *, first: bool) -> None:
+        """Have a key looked at when one of several expiries comes; the first one is noted
+        anyway, and later ones are later where the clock only goes forward."""
+        if first or not self.life.forward:
+            self._due.note(expiry, key)
 
 
 class TtlValueHandle(_WithTtl, ValueHandle):
@@ -51,6 +59,7 @@ class TtlValueHandle(_WithTtl, ValueHandle):
 
     def get_many(self, keys: Iterable[Any]) -> list[Any]:
         keys = list(keys)
+        self._group.ensure(keys)
         if self.life.on_read:
             for key in keys:
                 if key in self._table:
@@ -68,8 +77,11 @@ class TtlValueHandle(_WithTtl, ValueHandle):
                 self._expiries.pop(key, None)
 
     def _renew(self, key: Any) -> None:
-        expiry = self._expiries[key] = self.life.expiry()
-        self._due.note(expiry, key)
+        before, expiry = self._expiries.get(key), self.life.expiry()
+        self._expiries[key] = expiry
+        if before is None or expiry < before:
+            # Otherwise the key is looked at when the earlier time has come, and put off.
+            self._due.note(expiry, key)
 
 
 class TtlReducingHandle(TtlValueHandle, ReducingHandle):
@@ -101,8 +113,11 @@ class TtlListHandle(_WithTtl, ListHandle):
         missing = len(self) - len(self._expiries.get(key, ()))
         if missing:
             expiry = self.life.expiry()
-            self._expiries.setdefault(key, []).extend([expiry] * missing)
-            self._due.note(expiry, key)
+            expiries = self._expiries.get(key)
+            if expiries is None:
+                expiries = self._expiries[key] = []
+            self._note(expiry, key, first=not expiries)
+            expiries.extend([expiry] * missing)
 
 
 class TtlMapHandle(_WithTtl, MapHandle):
@@ -143,5 +158,8 @@ class TtlMapHandle(_WithTtl, MapHandle):
 
     def _stamp(self, entry: Any) -> None:
         key, expiry = self._cursor.key, self.life.expiry()
-        self._expiries.setdefault(key, {})[entry] = expiry
-        self._due.note(expiry, key)
+        expiries = self._expiries.get(key)
+        if expiries is None:
+            expiries = self._expiries[key] = {}
+        self._note(expiry, key, first=not expiries)
+        expiries[entry] = expiry

@@ -12,7 +12,7 @@ import struct
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from functools import cache, cached_property
 from typing import Any
 
@@ -21,6 +21,8 @@ import pyarrow as pa
 NAN = float("nan")
 """The one NaN used in keys: a dict finds NaN only by identity."""
 
+_WIDEST = Context(prec=76)
+"""Python's own limit of 28 digits is less than a column may have."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_NTZ = datetime(1970, 1, 1)
 
@@ -109,6 +111,8 @@ def _integer(kind: pa.DataType) -> Convert:
     low, high = -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
 
     def convert(value: Any) -> int:
+        if type(value) is int and low <= value <= high:
+            return value
         plain = value.item() if hasattr(value, "item") else value
         if isinstance(plain, float) and plain.is_integer():
             plain = int(plain)
@@ -139,7 +143,7 @@ def _decimal(kind: pa.DataType) -> Convert:
         if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
             _wrong(value, _shown(kind))
         try:
-            exact = Decimal(value).quantize(quantum)
+            exact = Decimal(value).quantize(quantum, context=_WIDEST)
         except InvalidOperation:
             raise TypeError(f"{value} does not fit into {_shown(kind)}") from None
         if len(exact.as_tuple().digits) > kind.precision:
@@ -288,18 +292,18 @@ def encode(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 @cache
-def _key_part(kind: pa.DataType) -> Convert | None:
+def key_part(kind: pa.DataType) -> Convert | None:
     """Make a decoded value usable as a dict key: hashable, and equal when Spark's is."""
     if pa.types.is_floating(kind):
         return lambda value: NAN if value is not None and math.isnan(value) else value
     if pa.types.is_list(kind):
-        part = _key_part(kind.value_type)
+        part = key_part(kind.value_type)
         return lambda value: (
             None if value is None else tuple(part(item) if part else item for item in value)
         )
     if pa.types.is_struct(kind):
         cls = struct_class(kind)
-        parts = [_key_part(field.type) for field in kind]
+        parts = [key_part(field.type) for field in kind]
         return lambda value: (
             None
             if value is None
@@ -312,14 +316,14 @@ def _key_part(kind: pa.DataType) -> Convert | None:
 
 def keys_are_values(kind: pa.DataType) -> bool:
     """Whether a key of this type is the decoded value itself."""
-    return _key_part(kind) is None
+    return key_part(kind) is None
 
 
 def decode_keys(columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[Any]:
     """One key per row: the value itself for one key column, a tuple for several."""
     parts: list[list[Any]] = []
     for column in columns:
-        values, convert = decode(column), _key_part(column.type)
+        values, convert = decode(column), key_part(column.type)
         parts.append(values if convert is None else [convert(value) for value in values])
     return parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
 

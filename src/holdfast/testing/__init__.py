@@ -1,5 +1,9 @@
-"""For the tests of your own jobs: a KeyedProcess in plain Python, with no Spark and no JVM."""
+"""For the tests of your own jobs: processes and flows in plain Python, without Spark.
 
+:mod:`holdfast.testing.strategies` has Hypothesis strategies for edits; it needs hypothesis.
+"""
+
+from holdfast.testing.flow_harness import FlowHarness
 from holdfast.testing.harness import Harness, Snapshot
 
-__all__ = ["Harness", "Snapshot"]
+__all__ = ["FlowHarness", "Harness", "Snapshot"]

@@ -6,20 +6,26 @@ encoded into blocks and logged, and what a crash leaves behind is what was store
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.errors import JobDefinitionError
-from holdfast.state.heap import HeapCache, KeyGroup
+from holdfast.errors import JobDefinitionError, shorten
+from holdfast.event_time.build import windowed
+from holdfast.event_time.process import WindowProcess
+from holdfast.event_time.windowing import declared_windowing
+from holdfast.event_time.windows import Duration, Windows
+from holdfast.state.backend import Backend, Group, HeapBackend, RocksBackend
+from holdfast.state.heap import HeapCache
 from holdfast.state.key_groups import KeyGroupIndex, key_group_of
 from holdfast.state.packing import from_wire, pack, to_wire
-from holdfast.state.plan import LatePolicy, StepPlan, check_times
+from holdfast.state.pages import whole
+from holdfast.state.plan import LatePolicy, StepPlan, check_broadcast, check_times
 from holdfast.state.process import MAIN, KeyedProcess, inspect_process
 from holdfast.state.rows import row_tuple, rows_to_batch
 from holdfast.state.runner import StepRunner
@@ -62,17 +68,25 @@ class Harness:
     `event_time` names the column that carries event time. The watermark moves only with
     `advance_watermark`, or, where a `delay` is given, as in a job: after each epoch it follows
     the largest time seen, less the delay. The clock moves only with `advance_time`.
+
+    A :class:`~holdfast.WindowProcess` is run with its `window`, `allowed_lateness` and `early`,
+    as ``keyed.window(…)`` takes them.
     """
 
     def __init__(
         self,
-        process: KeyedProcess,
+        process: KeyedProcess | WindowProcess,
         schema: SchemaLike,
         *,
         key: str | tuple[str, ...],
         event_time: str | None = None,
         delay: str | timedelta | None = None,
         late: LatePolicy | None = None,
+        window: Windows | None = None,
+        allowed_lateness: Duration = 0,
+        early: Duration | None = None,
+        broadcast: SchemaLike | None = None,
+        backend: Literal["heap", "rocksdb"] = "heap",
     ) -> None:
         self._schema = parse_columns(schema, "schema of the input")
         self._keys = (key,) if isinstance(key, str) else tuple(key)
@@ -83,15 +97,40 @@ class Harness:
                     f"{name!r} is not a column of the input.",
                     fix=f"use columns of the schema: {', '.join(self._schema.names)}.",
                 )
+        if isinstance(process, WindowProcess):
+            windowing = declared_windowing(window, allowed_lateness, early)
+            policy: Any = late
+            process = windowed(
+                process,
+                windowing,
+                uid=_UID,
+                schema=self._schema,
+                event_time=event_time,
+                late=policy,
+            )
+            late = "process"
+        elif window is not None:
+            raise JobDefinitionError(
+                "WRONG_ARGUMENT",
+                f"the harness has window={window} and {shorten(process)}.",
+                fix="pass a WindowProcess, or leave the window out.",
+            )
         # Kept as it was given: every worker gets a copy, as in a job.
         self._process, self._spec = process, inspect_process(process)
         self._event_time = event_time
         self._delay = None if delay is None else parse_duration(delay, "delay")
+        self._backend = backend
+        self._rules = (
+            None if broadcast is None else parse_columns(broadcast, "schema of the broadcast")
+        )
+        check_broadcast(_UID, self._spec, broadcast is not None)
         self._late = check_times(_UID, self._spec, event_time, late)
         self._stored: dict[int, StoredGroup] = {}
         self._index = KeyGroupIndex(_KEY_GROUPS)
         self.now = START
         self.watermark: datetime | None = None
+        self.late_rows = 0
+        """How many late records there were, whatever became of them."""
         self.crash()
         self._outputs: Outputs = {tag: [] for tag in self._plan.outputs}
 
@@ -103,6 +142,17 @@ class Harness:
         if self._delay is not None and self._event_time is not None:
             self._follow(batch.column(self._event_time), self._delay)
         return made
+
+    def broadcast(self, *rows: Any) -> list[tuple[Any, ...]]:
+        """Send rows of the broadcast stream as one epoch without records; its main output."""
+        if self._rules is None:
+            raise JobDefinitionError(
+                "BROADCAST_MISSING",
+                "the harness has no broadcast stream.",
+                fix='name its columns: Harness(…, broadcast="name string, limit bigint").',
+            )
+        tuples = [row_tuple(row, self._rules, "a broadcast row") for row in rows]
+        return self._epoch(None, [rows_to_batch(tuples, self._rules)])
 
     def advance_watermark(self, to: datetime) -> list[tuple[Any, ...]]:
         """Move the watermark and run an epoch without records; its main output."""
@@ -128,8 +178,18 @@ class Harness:
             reached = latest.replace(tzinfo=UTC) - delay
             self.watermark = max(self.watermark or reached, reached)
 
-    def _epoch(self, batch: pa.RecordBatch | None) -> list[tuple[Any, ...]]:
+    def _epoch(
+        self, batch: pa.RecordBatch | None, rules: Sequence[pa.RecordBatch] = ()
+    ) -> list[tuple[Any, ...]]:
+        return self.run_epoch(batch, rules)[MAIN]
+
+    def run_epoch(
+        self, batch: pa.RecordBatch | None, rules: Sequence[pa.RecordBatch] = ()
+    ) -> Outputs:
+        """Run an epoch with a batch of records and of broadcast rows; its output by tag."""
         begun = {number: BatchStore(group) for number, group in self._stored.items()}
+        if rules:  # they reach every key group
+            begun = {n: begun.get(n, BatchStore(StoredGroup())) for n in range(_KEY_GROUPS)}
         blocks: dict[int, list[pa.RecordBatch]] = {number: [] for number in begun}
         if batch is not None:
             for number, block in pack([batch], self._keys, self._index):
@@ -137,17 +197,26 @@ class Harness:
                 sent = from_wire(to_wire(block), self._schema)
                 blocks.setdefault(number, []).append(sent)
         outputs: Outputs = {tag: [] for tag in self._outputs}
+        late_rows = 0
         reached = self.watermark
         time = EpochTime(micros(self.now), None if reached is None else micros(reached))
         for number, store in begun.items():
-            for tag, made in self._runner.run(store, number, blocks[number], time).outputs:
+            result = self._runner.run(store, number, blocks[number], time, broadcast=rules)
+            late_rows += result.late_rows
+            for tag, made in result.outputs:
                 columns = [decode(column) for column in made.columns]
                 outputs[tag].extend(zip(*columns, strict=True))
         # Reached only if all went well: the epoch is committed.
         self._stored = {number: store.group for number, store in begun.items()}
+        self.late_rows += late_rows
         for tag, found in outputs.items():
             self._outputs[tag].extend(found)
-        return outputs[MAIN]
+        return outputs
+
+    @property
+    def outputs(self) -> Mapping[str, pa.Schema]:
+        """The columns of every output, by name; "main" is the main one."""
+        return self._plan.outputs
 
     @property
     def output(self) -> list[tuple[Any, ...]]:
@@ -169,7 +238,7 @@ class Harness:
         """The stored values of a key, by variable; a variable without a value is left out."""
         group = self._group(key)
         return {
-            state.name: group.tables[at][key]
+            state.name: whole(group.tables[at][key])
             for state, at in self._plan.state_places
             if key in group.tables[at]
         }
@@ -184,12 +253,17 @@ class Harness:
         ]
         return [moment(time) for time in sorted(times)]
 
-    def _group(self, key: Any) -> KeyGroup:
+    def _group(self, key: Any) -> Group:
         number = key_group_of(key, _KEY_GROUPS)
-        stored = self._stored.get(number, StoredGroup())
-        group = KeyGroup.empty(self._plan.layout, number)
-        group.catch_up(BatchStore(stored), stored.head)
+        store = BatchStore(self._stored.get(number, StoredGroup()))
+        group = self._new_backend().begin(store, number)
+        group.ensure([key])
         return group
+
+    def _new_backend(self) -> Backend:
+        if self._backend == "rocksdb":
+            return RocksBackend(self._plan.layout, self._plan.paged)
+        return HeapBackend(HeapCache(_HEAP), self._plan.layout, _UID)
 
     def crash(self) -> None:
         """Lose the worker: a new one reads back what was stored."""
@@ -202,8 +276,9 @@ class Harness:
             _KEY_GROUPS,
             event_time=self._event_time,
             late=self._late,
+            broadcast_schema=self._rules,
         )
-        self._runner = StepRunner(self._plan, HeapCache(_HEAP), _UID)
+        self._runner = StepRunner(self._plan, self._new_backend())
 
     def snapshot(self) -> Snapshot:
         """The committed state, to be restored here or in another harness."""

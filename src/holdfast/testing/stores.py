@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from holdfast.state.log import Head
+from holdfast.testing.entries import MemoryEntries
 
 
 @dataclass
 class StoredGroup:
-    head: Head | None = None
+    """What is committed of a key group: a log of blocks, or entries, by backend."""
+
+    head: Any = None
     blocks: dict[int, bytes] = field(default_factory=dict)
+    entries: dict[bytes, bytes] = field(default_factory=dict)
+    broadcast: bytes | None = None
 
 
 class BatchStore:
     """A key group's part of the state store inside one batch: a copy until it commits."""
 
     def __init__(self, committed: StoredGroup) -> None:
-        self.group = StoredGroup(committed.head, dict(committed.blocks))
+        self.entries = MemoryEntries(committed.entries)
+        self.group = StoredGroup(
+            committed.head, dict(committed.blocks), self.entries.entries, committed.broadcast
+        )
 
-    def read_head(self) -> Head | None:
+    def read_head(self) -> Any:
         return self.group.head
 
-    def write_head(self, head: Head) -> None:
+    def write_head(self, head: Any) -> None:
         self.group.head = head
 
     def read_block(self, sequence: int) -> bytes | None:
@@ -33,6 +41,12 @@ class BatchStore:
 
     def remove_block(self, sequence: int) -> None:
         del self.group.blocks[sequence]
+
+    def read_broadcast(self) -> bytes | None:
+        return self.group.broadcast
+
+    def write_broadcast(self, state: bytes) -> None:
+        self.group.broadcast = state
 
     def wake_at(self, time: int) -> None:
         """The harness visits every key group in every epoch."""
