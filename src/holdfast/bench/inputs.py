@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,11 @@ _KEYED_SCHEMA = pa.schema(
         pa.field("ts", pa.timestamp("us", tz="UTC")),
     ]
 )
+_TIMED_SCHEMA = _KEYED_SCHEMA.append(pa.field("due", pa.timestamp("us", tz="UTC")))
+_Asked = tuple[str, datetime | None]
+"""A user, and for when a timer is asked for."""
+_EPOCH_LENGTH = timedelta(minutes=1)
+_FAR_AWAY = START + timedelta(days=3650)
 
 
 def edits(folder: Path, *, files: int, file_records: int, users: int) -> None:
@@ -61,6 +67,60 @@ def key_space(
     every_key = np.array_split(draw.permutation(keys), 2 * preload_epochs)
     drawn = (draw.integers(keys, size=file_records) for _ in range(2 * epochs))
     _write(folder, (_records(numbers, draw) for numbers in (*every_key, *drawn)))
+
+
+def timed_keys(
+    folder: Path,
+    *,
+    far: int,
+    near: int,
+    plain: int,
+    preload_epochs: int,
+    epochs: int,
+    file_records: int,
+) -> None:
+    """Two files per epoch: first every key once, then records of plain keys drawn uniformly.
+
+    `far` keys ask for a timer ten years ahead. `near` keys ask for one that comes while records
+    of plain keys arrive: event time goes on by a minute per epoch, and the last two epochs are
+    left out, so that all of them fire before the input ends.
+    """
+    if folder.exists():
+        return
+    draw = np.random.default_rng(far)
+    every_key = [
+        *((f"plain-{key:07d}", None) for key in range(plain)),
+        *((f"far-{key:07d}", _FAR_AWAY) for key in range(far)),
+        *(
+            (f"near-{key:07d}", _time_of(preload_epochs + key % (epochs - 2)))
+            for key in range(near)
+        ),
+    ]
+
+    def files() -> Iterator[list[_Asked]]:
+        for places in np.array_split(draw.permutation(len(every_key)), 2 * preload_epochs):
+            yield [every_key[place] for place in places.tolist()]
+        for _ in range(2 * epochs):
+            drawn = draw.integers(plain, size=file_records).tolist()
+            yield [(f"plain-{key:07d}", None) for key in drawn]
+
+    _write(folder, (_timed(file, _time_of(n // 2), draw) for n, file in enumerate(files())))
+
+
+def _time_of(epoch: int) -> datetime:
+    return START + epoch * _EPOCH_LENGTH
+
+
+def _timed(asked: Sequence[_Asked], time: datetime, draw: np.random.Generator) -> pa.Table:
+    return pa.table(
+        [
+            pa.array([user for user, _ in asked], pa.string()),
+            pa.array(draw.integers(-500, 500, size=len(asked))),
+            pa.array([time] * len(asked), _TIMED_SCHEMA.field("ts").type),
+            pa.array([due for _, due in asked], _TIMED_SCHEMA.field("due").type),
+        ],
+        schema=_TIMED_SCHEMA,
+    )
 
 
 def _records(keys: npt.NDArray[np.int64], draw: np.random.Generator) -> pa.Table:

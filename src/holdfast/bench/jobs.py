@@ -21,6 +21,8 @@ from holdfast.bench.programs import (
     OUT_VARIABLE,
     PARTITIONS,
     SOURCE_VARIABLE,
+    TIMED_DDL,
+    WATCH_VARIABLE,
 )
 
 if TYPE_CHECKING:
@@ -58,6 +60,26 @@ class TotalsByColumn(hf.KeyedProcess):
         return pa.table({"user": table["user"], "total": totals})
 
 
+class Reminders(hf.KeyedProcess):
+    """The running total again; a record with a due time also asks for a timer.
+
+    One row per record and one per timer, so the rows say how many timers have fired.
+    """
+
+    total = hf.ValueState("bigint", default=0)
+    timers = "event"
+    output = "user string, total bigint"
+
+    def process(self, edit: Any, ctx: hf.Context) -> Iterator[tuple[str, int]]:
+        self.total.value += edit.diff
+        if edit.due is not None:
+            ctx.timers.register(edit.due)
+        yield edit.user, self.total.value
+
+    def on_timer(self, timer: hf.Timer, ctx: hf.Context) -> Iterator[tuple[str, int]]:
+        yield ctx.key, self.total.value
+
+
 def _edits(flow: hf.Flow, schema: str) -> Stream:
     return flow.source(
         "edits",
@@ -74,16 +96,30 @@ def _by_user(flow: hf.Flow) -> KeyedStream:
     return flow.key_by(_edits(flow, KEYED_DDL), "user")
 
 
+_ROCKSDB = hf.CheckpointConfig(backend="rocksdb")
+
 process = hf.Job("bench-process", parallelism=PARTITIONS)
+process_rocksdb = hf.Job("bench-process-rocksdb", parallelism=PARTITIONS, checkpoint=_ROCKSDB)
 process_batch = hf.Job("bench-process-batch", parallelism=PARTITIONS)
 aggregate = hf.Job("bench-aggregate", parallelism=PARTITIONS)
 rolling = hf.Job("bench-rolling", parallelism=PARTITIONS)
+reminders = hf.Job("bench-reminders", parallelism=PARTITIONS)
+reminders_rocksdb = hf.Job(
+    "bench-reminders-rocksdb", parallelism=PARTITIONS, checkpoint=_ROCKSDB
+)
 files = hf.Job("bench-files", parallelism=PARTITIONS)
 
 
 @process.pipeline
+@process_rocksdb.pipeline
 def _process(flow: hf.Flow) -> None:
-    flow.sink("out", _by_user(flow).process("totals", Totals()), hf.sinks.Discard())
+    edits = _edits(flow, KEYED_DDL)
+    if WATCH_VARIABLE in os.environ:
+        from holdfast.bench.rocksdb_memory import watch
+
+        watch(edits.sparkSession)
+    totals = flow.key_by(edits, "user").process("totals", Totals())
+    flow.sink("out", totals, hf.sinks.Discard())
 
 
 @process_batch.pipeline
@@ -105,6 +141,15 @@ def _rolling(flow: hf.Flow) -> None:
 
     totals = _by_user(flow).rolling("totals", total=f.sum("diff"))
     flow.sink("out", totals, hf.sinks.Discard())
+
+
+@reminders.pipeline
+@reminders_rocksdb.pipeline
+def _reminders(flow: hf.Flow) -> None:
+    edits = flow.watermark(_edits(flow, TIMED_DDL), "ts", delay="0 s")
+    # No record is late here, and one that is must not be missing in the count.
+    fired = flow.key_by(edits, "user").process("totals", Reminders(), late="process")
+    flow.sink("out", fired, hf.sinks.Discard())
 
 
 @files.pipeline

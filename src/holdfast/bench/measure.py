@@ -218,6 +218,23 @@ def _members(session: int) -> Iterator[tuple[int, tuple[str, int]]]:
             name, _, rest = stat.partition("(")[2].rpartition(")")
             fields = rest.split()
             if int(fields[3]) == session and fields[0] != "Z":
-                yield int(entry.name), (name, int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))
+                pages = 0 if _borrows_memory(entry, fields[1]) else int(fields[21])
+                yield int(entry.name), (name, pages * os.sysconf("SC_PAGE_SIZE"))
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended while we looked
+
+
+def _borrows_memory(process: Path, parent: str) -> bool:
+    """Whether it is a child that the JVM is just starting.
+
+    Until it becomes another program it runs in the JVM's own memory, and is said to have all
+    of it. Spark's file access starts such children in every batch.
+    """
+    return _runs_java(process) and _runs_java(_PROC / parent)
+
+
+def _runs_java(process: Path) -> bool:
+    try:
+        return (process / "exe").readlink().name == "java"
+    except PermissionError:
+        return False  # somebody else's

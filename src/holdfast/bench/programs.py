@@ -6,6 +6,7 @@ seconds of each step of the start, then `epoch` for each micro-batch.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -14,13 +15,21 @@ from pathlib import Path
 
 PARTITIONS = 2
 MASTER = f"local[{PARTITIONS}]"
-DRIVER_MEMORY = "2g"
+HEAP_BYTES = 2 * 1024**3
+DRIVER_MEMORY = f"{HEAP_BYTES // 1024**3}g"
 EDITS_DDL = "user string, page string, diff bigint, ts timestamp, bot boolean, comment string"
 KEYED_DDL = "user string, diff bigint, ts timestamp"
 """What the stateful programs read of an edit."""
+TIMED_DDL = f"{KEYED_DDL}, due timestamp"
+"""With the time of the timer that a record asks for, if it does."""
 SOURCE_VARIABLE = "BENCH_SOURCE"
 FILES_VARIABLE = "BENCH_FILES_PER_EPOCH"
 OUT_VARIABLE = "BENCH_OUT"
+WATCH_VARIABLE = "BENCH_WATCH_ROCKSDB"
+"""Set: a job reports how much memory RocksDB has taken."""
+
+WHOLE_HEAP = {"spark.driver.extraJavaOptions": f"-Xms{DRIVER_MEMORY} -XX:+AlwaysPreTouch"}
+"""The JVM takes its whole heap at once. What it takes beyond that is not heap."""
 
 _JOBS = Path(__file__).with_name("jobs.py")
 
@@ -62,10 +71,26 @@ class Program:
 
 
 def holdfast(
-    job: str, folder: Path, *, source: Path, files_per_epoch: int, heap_limit: str = "1 GiB"
+    job: str,
+    folder: Path,
+    *,
+    source: Path,
+    files_per_epoch: int,
+    settings: Mapping[str, str] | None = None,
+    spark: Mapping[str, str] | None = None,
+    watch_rocksdb: bool = False,
 ) -> Program:
-    """`holdfast run` of a job in jobs.py, until the input is used up."""
+    """`holdfast run` of a job in jobs.py, until the input is used up.
+
+    `settings` are holdfast's, by their names; `spark` is Spark's configuration.
+    """
     home = folder / "home"
+    given = {
+        "master": MASTER,
+        "driver_memory": DRIVER_MEMORY,
+        "spark": json.dumps(dict(spark or {})),
+        **(settings or {}),
+    }
     return Program(
         arguments=(
             *("-m", "holdfast.cli.main", "run", str(_JOBS), "--job", job),
@@ -77,9 +102,8 @@ def holdfast(
             SOURCE_VARIABLE: str(source),
             FILES_VARIABLE: str(files_per_epoch),
             OUT_VARIABLE: str(folder / "out"),
-            "HOLDFAST_MASTER": MASTER,
-            "HOLDFAST_DRIVER_MEMORY": DRIVER_MEMORY,
-            "HOLDFAST_HEAP_LIMIT": heap_limit,
+            **({WATCH_VARIABLE: "yes"} if watch_rocksdb else {}),
+            **{f"HOLDFAST_{name.upper()}": value for name, value in given.items()},
         },
     )
 

@@ -9,6 +9,11 @@ from statistics import median
 from typing import Any
 
 from holdfast.bench.measure import Epoch, Measured
+from holdfast.bench.programs import HEAP_BYTES
+from holdfast.bench.rocksdb_memory import EVENT as ROCKSDB_EVENT
+
+Events = Sequence[Mapping[str, Any]]
+"""What a program has reported, in the order in which it came."""
 
 _WARM_UP_SHARE = 0.2
 
@@ -78,6 +83,39 @@ def find(rows: Sequence[Mapping[str, Any]], figure: str, **wanted: Any) -> float
             found: float | None = row.get(figure)
             return found
     return None
+
+
+def last_state(events: Events) -> dict[str, int]:
+    """Keys and bytes of all steps after the last epoch."""
+    sizes = [event["state"].values() for event in events if event["event"] == "epoch"]
+    return {
+        figure: sum(size[figure] for size in (sizes[-1] if sizes else ()))
+        for figure in ("rows", "bytes")
+    }
+
+
+def rows_beyond_input(events: Events) -> int:
+    """How many rows were written that are not the answer to a record: those of timers."""
+    return sum(
+        event["output_rows"] - event["input_rows"]
+        for event in events
+        if event["event"] == "epoch"
+    )
+
+
+def peak_rocksdb(events: Events) -> int | None:
+    """The most memory that RocksDB has said it holds, in bytes."""
+    return max(
+        (event["bytes"] for event in events if event["event"] == ROCKSDB_EVENT), default=None
+    )
+
+
+def beyond_heap(jvm: int) -> int | None:
+    """What of a JVM's resident memory is not heap, if it holds its whole heap from the start.
+
+    None where the memory of processes cannot be read.
+    """
+    return jvm - HEAP_BYTES if jvm else None
 
 
 @dataclass(frozen=True, kw_only=True)

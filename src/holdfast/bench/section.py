@@ -16,10 +16,13 @@ from holdfast.bench.programs import Program
 EDIT_FILES = 80
 SMALL_BATCH, LARGE_BATCH = 2, 10
 """Files per epoch: 100,000 and 500,000 records."""
+HEAP_LIMIT = "6 GiB"
+"""For sections with many keys: none of them is to be dropped and loaded again."""
 
 TWS = "plain transformWithState"
 GROUP_BY = "plain groupBy"
 PROCESS = "holdfast .process"
+PROCESS_ROCKSDB = "holdfast .process, rocksdb"
 PROCESS_BATCH = "holdfast .process_batch"
 
 Summary = dict[str, Any]
@@ -66,6 +69,10 @@ class Row:
     batch: int
     source: Path
     keys: int = 0
+    timers: int = 0
+    near_timers: int = 0
+    """Timers that are to fire while the program runs."""
+    rocksdb_bound: int = 0
     skip_epochs: int = 0
     kind: str = ""
     """How verify.py reads the state."""
@@ -73,7 +80,8 @@ class Row:
     @property
     def label(self) -> str:
         keys = f", {self.keys:,} keys" if self.keys else ""
-        return f"{self.name}, {self.batch:,} records per batch{keys}"
+        timers = f", {self.timers:,} timers" if self.timers else ""
+        return f"{self.name}, {self.batch:,} records per batch{keys}{timers}"
 
 
 @dataclass(frozen=True, kw_only=True)

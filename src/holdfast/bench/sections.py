@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
-from holdfast.bench import cold_start, file_sink, state_size, throughput
+from holdfast.bench import (
+    cold_start,
+    file_sink,
+    rocksdb_size,
+    state_size,
+    throughput,
+    timers,
+)
 
-SECTIONS = (throughput.SECTION, state_size.SECTION, file_sink.SECTION, cold_start.SECTION)
+SECTIONS = (
+    throughput.SECTION,
+    state_size.SECTION,
+    rocksdb_size.SECTION,
+    timers.SECTION,
+    file_sink.SECTION,
+    cold_start.SECTION,
+)

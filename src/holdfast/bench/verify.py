@@ -2,16 +2,18 @@
 
 The expected totals are computed from the input files by Arrow alone. The found ones come from
 the checkpoint through Spark's state reader; holdfast's blocks are read as the Arrow streams
-they are, not by the code that wrote them.
+they are and its entries as the bytes they are, not by the code that wrote them.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +22,10 @@ from holdfast.bench.plain import ENCODING, RUNTIME
 from holdfast.bench.programs import PARTITIONS
 from holdfast.config import CheckpointConfig
 from holdfast.engine.session import driver_session, query_session
+
+_TOTAL = b"v\x00\x05total"
+_FORMAT, _STRING = b"\x01", b"s"
+_LENGTH_BYTES = 4
 
 
 def main() -> None:
@@ -35,8 +41,8 @@ def main() -> None:
 
 def _is_exact(session: SparkSession, case: dict[str, Any]) -> bool:
     session.conf.set(ENCODING, "unsaferow" if case["kind"] == "native" else "avro")
-    read = {"process": _process, "value": _value, "native": _native}[case["kind"]]
-    found = read(session, case["checkpoint"])
+    readers = {"process": _process, "entries": _entries, "value": _value, "native": _native}
+    found = readers[case["kind"]](session, case["checkpoint"])
     edits = ds.dataset(case["source"], format="parquet").to_table(columns=["user", "diff"])
     expected = edits.group_by("user").aggregate([("diff", "sum")])
     return _sorted(found) == _sorted(expected)
@@ -67,6 +73,25 @@ def _process(session: SparkSession, checkpoint: str) -> pa.Table:
         with pa.ipc.open_stream(row.block) as stream:
             block = stream.read_all()
         totals.update(zip(block["k0"].to_pylist(), block["v_total"].to_pylist(), strict=True))
+    return pa.table({"user": list(totals), "total": list(totals.values())})
+
+
+def _entries(session: SparkSession, checkpoint: str) -> pa.Table:
+    found = _variable(session, checkpoint, "entries").select(
+        "user_map_key.k", "user_map_value.v"
+    )
+    key, value = (column.to_pylist() for column in found.toArrow().columns)
+    return totals_of(zip(key, value, strict=True))
+
+
+def totals_of(entries: Iterable[tuple[bytes, bytes]]) -> pa.Table:
+    """The variable `total` of every user in entries of the rocksdb backend."""
+    totals: dict[str, int] = {}
+    for key, value in entries:
+        if not key.startswith(_TOTAL):
+            continue
+        user = key.removeprefix(_TOTAL).removeprefix(_STRING)
+        totals[user[_LENGTH_BYTES:].decode()] = msgpack.unpackb(value.removeprefix(_FORMAT))
     return pa.table({"user": list(totals), "total": list(totals.values())})
 
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -33,7 +33,8 @@ def bench(
         typer.Option(
             "--only",
             metavar="NAME",
-            help="A section: throughput, state-size, file-sink, cold-start. May be repeated.",
+            help="A section: throughput, state-size, rocksdb-size, timers, file-sink, "
+            "cold-start. May be repeated.",
         ),
     ] = None,
     scale: Annotated[
@@ -48,7 +49,7 @@ def bench(
 ) -> int:
     """Measure holdfast next to plain Spark, on this machine, now.
 
-    Takes about half an hour. Figures depend on the machine; compare ratios.
+    Takes about three quarters of an hour. Figures depend on the machine; compare ratios.
     """
     from holdfast.bench import machine
     from holdfast.bench.section import Work, run_section
@@ -207,8 +208,8 @@ def _times(value: float | None) -> str:
     return f"{value:.1f}x" if value >= 10 else f"{value:.2f}x"
 
 
-def _memory(peak: Mapping[str, int] | None) -> str:
-    return size(peak["total"]) if peak and peak["total"] else ""
+def _memory_of(part: str) -> Callable[[Mapping[str, int] | None], str]:
+    return lambda peak: size(peak[part]) if peak and peak[part] else ""
 
 
 def _exact(value: bool | None) -> str:
@@ -221,11 +222,19 @@ def _cost(value: float | None) -> str:
 
 _NAME = Column(key="name", title="PROGRAM")
 _BATCH = Column(key="batch", title="PER BATCH", text=count, right=True)
-_MEMORY = Column(key="peak_memory", title="PEAK MEMORY", text=_memory, right=True)
+_MEMORY = Column(key="peak_memory", title="PEAK MEMORY", text=_memory_of("total"), right=True)
 _MEDIAN = Column(key="median_batch_seconds", title="BATCH, MEDIAN", text=seconds, right=True)
 _IS_EXACT = Column(key="exact", title="EXACT", text=_exact)
 _TO_GROUP_BY = Column(key="to_group_by", title="TO GROUPBY", text=_times, right=True)
 _FAILED = Column(key="failed", title="", text=lambda why: f"FAILED: {why}" if why else "")
+
+
+def _bytes(key: str, title: str) -> Column:
+    return Column(key=key, title=title, text=size, right=True)
+
+
+def _peak(part: str, title: str) -> Column:
+    return Column(key="peak_memory", title=title, text=_memory_of(part), right=True)
 
 
 def _duration(key: str, title: str) -> Column:
@@ -235,6 +244,8 @@ def _duration(key: str, title: str) -> Column:
 _TITLES = {
     "throughput": "Throughput: running total per user, one Python call per record for .process",
     "state-size": "State size: the same batch while the state grows",
+    "rocksdb-size": "State size on RocksDB: the same batch, and memory, while the state grows",
+    "timers": "Timers: the same batch while timers are pending that do not fire",
     "file-sink": "File sink: exactly-once Parquet files against Spark's own file sink",
     "cold-start": "Cold start: from the start of the process to the first committed epoch",
 }
@@ -259,6 +270,33 @@ _COLUMNS = {
         _duration("longest_batch_seconds", "LONGEST"),
         Column(key="growth", title="GROWTH", text=_times, right=True),
         Column(key="to_group_by", title="TIME TO GROUPBY'S", text=_times, right=True),
+        _MEMORY,
+        _FAILED,
+    ],
+    "rocksdb-size": [
+        Column(key="keys", title="KEYS", text=count, right=True),
+        _BATCH,
+        _MEDIAN,
+        _duration("longest_batch_seconds", "LONGEST"),
+        Column(key="growth", title="GROWTH", text=_times, right=True),
+        _bytes("state_bytes", "STATE"),
+        _bytes("rocksdb_peak", "ROCKSDB"),
+        _bytes("rocksdb_bound", "BOUND"),
+        _peak("jvm", "JVM"),
+        _bytes("jvm_beyond_heap", "BEYOND HEAP"),
+        _peak("python", "PYTHON"),
+        Column(key="exact", title="ALL KEYS", text=_exact),
+        _FAILED,
+    ],
+    "timers": [
+        _NAME,
+        Column(key="timers", title="TIMERS", text=count, right=True),
+        _BATCH,
+        _MEDIAN,
+        _duration("longest_batch_seconds", "LONGEST"),
+        Column(key="growth", title="TO NO TIMERS", text=_times, right=True),
+        Column(key="near_timers", title="NEAR TIMERS", text=count, right=True),
+        Column(key="fired", title="FIRED", text=count, right=True),
         _MEMORY,
         _FAILED,
     ],
