@@ -205,7 +205,7 @@ def test_late_records_go_to_the_side(make: Make) -> None:
     harness = make(window=hf.windows.Tumbling("10 s"))
     harness.advance_watermark(at(10))
     assert harness.push(("a", 1, at(9)), ("a", 2, at(10)), ("a", 3, None)) == []
-    assert harness.side("late") == [("a", 1, at(9)), ("a", 3, None)]
+    assert [row[:3] for row in harness.side("late")] == [("a", 1, at(9)), ("a", 3, None)]
     assert harness.late_rows == 2
     assert seconds(harness.advance_watermark(at(20))) == [(10, 20, "on_time", [2])]
 
@@ -223,7 +223,7 @@ def test_a_record_is_late_if_all_of_its_windows_are_gone(make: Make) -> None:
     harness = make(window=hf.windows.Sliding("10 s", every="5 s"))
     harness.advance_watermark(at(10))
     harness.push(("a", 1, at(7)), ("a", 2, at(4)))
-    assert harness.side("late") == [("a", 2, at(4))]
+    assert [row[:3] for row in harness.side("late")] == [("a", 2, at(4))]
     assert seconds(harness.advance_watermark(at(60))) == [(5, 15, "on_time", [1])]
 
 
@@ -242,7 +242,7 @@ def test_allowed_lateness(make: Make) -> None:
     assert harness.advance_watermark(at(15) - MICROSECOND) == []
     assert harness.state("a") == harness.state("b") == {}
     assert harness.push(("a", 5, at(9))) == []
-    assert harness.side("late") == [("a", 5, at(9))]
+    assert [row[:3] for row in harness.side("late")] == [("a", 5, at(9))]
 
 
 def test_a_watermark_that_jumps_over_the_lateness_leaves_nothing_behind(make: Make) -> None:

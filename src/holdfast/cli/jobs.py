@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,6 +61,7 @@ _SOURCE_COLUMNS = [
     Column(key="source", title="SOURCE"),
     Column(key="position", title="POSITION", text=json.dumps),
     Column(key="epoch", title="AS OF EPOCH", right=True),
+    Column(key="moved", title="LAST MOVED", text=output.time_of_day),
 ]
 
 _SINK_COLUMNS = [
@@ -179,9 +181,23 @@ def _show_operators(
 
 def _source_rows(committed: list[EpochRecord]) -> list[dict[str, Any]]:
     return [
-        {"source": uid, "position": position, "epoch": committed[-1].epoch}
+        {
+            "source": uid,
+            "position": position,
+            "epoch": committed[-1].epoch,
+            "moved": _last_moved(uid, committed),
+        }
         for uid, position in (committed[-1].offsets.items() if committed else ())
     ]
+
+
+def _last_moved(uid: str, committed: list[EpochRecord]) -> datetime | None:
+    """When a source last had something new. Of several sources with a watermark, the one that
+    stands still holds it back."""
+    for before, after in zip(committed[-2::-1], committed[:0:-1], strict=True):
+        if before.offsets.get(uid) != after.offsets.get(uid):
+            return after.started
+    return committed[0].started if committed[0].epoch == 0 else None
 
 
 def _sink_rows(

@@ -12,7 +12,7 @@ from holdfast.event_time.process import WindowProcess, check_window_process, fol
 from holdfast.event_time.step import AlignedStep, SessionStep, WindowStep
 from holdfast.event_time.windowing import LateWindowPolicy, Windowing
 from holdfast.event_time.windows import Session
-from holdfast.state.plan import LATE
+from holdfast.state.plan import LATE, late_schema
 from holdfast.state.schema import columns_ddl, parse_columns, type_ddl
 
 
@@ -68,7 +68,7 @@ def _build(
                 "records.",
                 fix='rename it, or choose late="drop".',
             )
-        sides[LATE] = columns_ddl(schema)
+        sides[LATE] = columns_ddl(late_schema(schema))
     members: dict[str, Any] = {
         **({"output": process.output} if hasattr(process, "output") else {}),
         "sides": sides,

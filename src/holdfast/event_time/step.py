@@ -75,7 +75,7 @@ class WindowStep(KeyedProcess):
     def _late(self, record: Any, ctx: Context) -> Iterator[Any]:
         ctx.late_rows += 1
         if self._late_to_side:
-            yield Routed(LATE, tuple(record))
+            yield Routed(LATE, (*record, ctx.watermark, ctx.now))
 
     def _note_change(self, home: int, ctx: Context) -> None:
         if self._early and home not in self.changed:

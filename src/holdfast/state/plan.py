@@ -89,7 +89,7 @@ class StepPlan:
     @property
     def outputs(self) -> Mapping[str, pa.Schema]:
         """The columns of every output by tag."""
-        late = {LATE: self.input_schema} if self.late == "side" else {}
+        late = {LATE: late_schema(self.input_schema)} if self.late == "side" else {}
         return {**self.spec.outputs, **late}
 
     @property
@@ -98,6 +98,13 @@ class StepPlan:
         if PROCESSING in clocks:
             return "ProcessingTime"
         return "EventTime" if self.event_time is not None else "None"
+
+
+def late_schema(records: pa.Schema) -> pa.Schema:
+    """Late records as they came, and what made them late: where the watermark stood, and when
+    the epoch began that read them."""
+    moment = pa.timestamp("us", tz="UTC")
+    return pa.schema([*records, ("late_watermark", moment), ("late_arrived", moment)])
 
 
 def _timer_clocks(spec: ProcessSpec, has_event_time: bool) -> tuple[Clock, ...]:

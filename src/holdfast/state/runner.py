@@ -91,7 +91,7 @@ class StepRunner:
         on_time, late = self._split_late(blocks, time)
         outputs += self._run(on_time, group)
         if self._plan.late == "side":
-            outputs += [(LATE, block) for block in late]
+            outputs += [(LATE, self._explained(block, time)) for block in late]
         wake = next_timer(group.wake, self._wanted_wake(group, time), fired)
         self._end(group, store, wake)
         late_rows = sum(block.num_rows for block in late) + self._context.late_rows
@@ -187,6 +187,14 @@ class StepRunner:
             late.append(block.filter(mask))
             on_time.append(block.filter(pc.invert(mask)))
         return on_time, late
+
+    def _explained(self, late: pa.RecordBatch, time: EpochTime) -> pa.RecordBatch:
+        schema = self._plan.outputs[LATE]
+        facts = [
+            pa.array([reading] * late.num_rows, schema.field(-1).type)
+            for reading in (time.watermark, time.now)
+        ]
+        return pa.RecordBatch.from_arrays([*late.columns, *facts], schema=schema)
 
     def _wanted_wake(self, group: Group, time: EpochTime) -> int | None:
         nexts: dict[Clock, list[int]] = {EVENT: [], PROCESSING: []}
