@@ -60,6 +60,7 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "attempt 2, resumed from its last checkpoint" in done.stdout
     assert "guarantee   exactly once, end to end" in done.stdout
+    assert "keeps every key that it has ever seen: no TTL" in done.stdout
     assert "FINISHED: 1 epochs, 450 rows" in done.stdout
     assert prove(tmp_path / "edits", tmp_path / "balances", edits.sent).holds
     # After it is gone: the same history.

@@ -295,6 +295,7 @@ class TestJobs:
         last = epoch(1)
         fields = cli.json("show", job.id, "--sources", "--steps")
         assert {row["source"]: row["position"] for row in fields["sources"]} == last.offsets
+        assert all(row["moved"] for row in fields["sources"])
         assert {row["sink"] for row in fields["sinks"]} == set(last.sinks)
         assert {row["step"]: row["rows"] for row in fields["steps"]} == {
             uid: size.rows for uid, size in last.state.items()

@@ -62,6 +62,14 @@ def test_event_time_timer_fires_when_the_watermark_reaches_it(make: Make) -> Non
     assert harness.advance_watermark(at(600)) == []
 
 
+def test_a_key_that_goes_idle_does_not_wait_for_its_own_records(make: Make) -> None:
+    harness = quiet(make)
+    harness.push(("ann", 1, at(0)))
+    for second in range(1, 12):
+        harness.push(("bob", 1, at(second)))
+    assert [user for user, _ in harness.output] == ["ann"]
+
+
 def test_deleted_timer_does_not_fire(make: Make) -> None:
     harness = quiet(make)
     harness.push(("ann", 1, at(0)))
