@@ -163,12 +163,21 @@ class StepRunner:
                 except Exception as error:
                     raise self._user_error(error, key, timer) from error
             ends.append(len(rows))
+        self._note_pending(group, due)
 
         def origin(output: int) -> tuple[Any, Any]:
             when, clock, key = due[next(i for i, end in enumerate(ends) if end > output)]
             return key, Timer(moment(when), clock)
 
         return self._encoder.rows(rows, origin)
+
+    def _note_pending(self, group: Group, fired: list[tuple[int, Clock, Any]]) -> None:
+        """Have the keys looked at again when their next timers are due."""
+        for _, clock, key in fired:
+            at = self._timers[clock]
+            pending = group.tables[at].get(key)
+            if pending:
+                group.queues[at].keep(pending[0], key)
 
     def _split_late(
         self, blocks: Sequence[pa.RecordBatch], time: EpochTime

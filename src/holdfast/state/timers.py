@@ -76,12 +76,8 @@ class Timers:
 
     def take(self, clock: Clock, time: int) -> bool:
         """Remove a timer of the current key that is about to fire; False: it was deleted."""
-        table, queue = self._of(clock)
-        found = self._remove(table, time)
-        left = table.get(self._cursor.key)
-        if left:
-            queue.keep(left[0], self._cursor.key)
-        return found
+        table, _ = self._of(clock)
+        return self._remove(table, time)
 
     def _remove(self, table: Table, time: int) -> bool:
         pending = table.get(self._cursor.key, [])

@@ -9,7 +9,8 @@ from __future__ import annotations
 from holdfast.state.times import EpochTime
 
 SOON = 1
-"""A time that is long past: Spark fires such a timer in every epoch."""
+"""A time that is long past: Spark fires such a timer in every epoch. So is the next one, which
+stands in for it while it fires."""
 
 
 def wanted_wake(
@@ -38,6 +39,6 @@ def next_timer(registered: int | None, wanted: int | None, fired: int | None) ->
     cannot be registered again under the same time.
     """
     standing = None if registered == fired else registered
-    if wanted is None or (standing is not None and standing <= wanted):
+    if wanted is None or (standing is not None and standing <= max(wanted, SOON + 1)):
         return standing
     return wanted + 1 if wanted == fired else wanted
