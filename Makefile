@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench docs lock clean
+.PHONY: help setup demo test check format bench drill versions docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ demo: setup ## run the Wikipedia story: a stream, a kill -9, a resume, and the p
 
 test: setup ## everything CI runs: check, all tests, docs
 	$(MAKE) --no-print-directory check
-	$(BIN)/pytest
+	$(BIN)/pytest --durations=40
 	$(MAKE) --no-print-directory docs
 
 check: setup ## lint, formatting, types, layers
@@ -47,6 +47,19 @@ format: setup ## fix what ruff can fix
 
 bench: setup ## the speed table
 	$(BIN)/holdfast bench
+
+drill: setup ## break a job at every moment of an epoch, and check that nothing was lost
+	$(BIN)/holdfast drill
+
+# An environment of its own: the same packages, but for Spark.
+OTHER_SPARK ?= 4.2.0
+OTHER := .venv-spark-$(OTHER_SPARK)
+versions: setup ## restore savepoints of this Spark under another one (OTHER_SPARK=4.2.0)
+	@test -x $(OTHER)/bin/python || "$(PYTHON)" -m venv $(OTHER)
+	$(BIN)/uv pip freeze --quiet --python $(BIN)/python --exclude-editable | grep -v '^pyspark==' > $(OTHER)/pins.txt
+	$(BIN)/uv pip install --quiet --python $(OTHER)/bin/python -r $(OTHER)/pins.txt pyspark==$(OTHER_SPARK)
+	$(BIN)/uv pip install --quiet --python $(OTHER)/bin/python --no-deps --no-build-isolation --editable .
+	$(OTHER)/bin/python tests/versions/restore.py
 
 docs: setup ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site

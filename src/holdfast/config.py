@@ -29,17 +29,41 @@ class CheckpointConfig:
     """Time from the start of one epoch to the start of the next."""
     min_pause: Duration = 0
     timeout: Duration | None = None
+    """Longest time that an epoch may take; then its driver is killed and the epoch repeated."""
     tolerable_failures: int = 0
+    """Epochs in a row that may exceed `timeout` before it counts as a failure."""
     retained: int = 100
     """Epochs that can be gone back to."""
     on_cancel: Literal["retain", "delete"] = "retain"
+    """What `holdfast cancel` does with the checkpoint."""
     incremental: bool = True
     """Write what changed (RocksDB changelog) instead of a full snapshot per epoch."""
     backend: Backend = "heap"
+    savepoint_every: Duration | None = None
+    """Take a savepoint by itself, so often."""
+    savepoints_kept: int = 3
+    """How many of those are kept."""
     mode: Mode = "exactly_once"
+    """With "none", every attempt starts from scratch, as a job without checkpoints does."""
 
     def __post_init__(self) -> None:
         parse_duration(self.interval, "checkpoint interval")
+        if self.timeout is not None:
+            parse_duration(self.timeout, "checkpoint timeout")
+        if self.savepoint_every is not None:
+            parse_duration(self.savepoint_every, "savepoint_every")
+        if not isinstance(self.savepoints_kept, int) or self.savepoints_kept < 1:
+            raise SettingsError(
+                "INVALID_CHECKPOINT_CONFIG",
+                f"checkpoint savepoints_kept={self.savepoints_kept!r}.",
+                fix="use a whole number, 1 or more; the newest ones are kept.",
+            )
+        if not isinstance(self.tolerable_failures, int) or self.tolerable_failures < 0:
+            raise SettingsError(
+                "INVALID_CHECKPOINT_CONFIG",
+                f"checkpoint tolerable_failures={self.tolerable_failures!r}.",
+                fix="use a whole number: how many epochs in a row may exceed `timeout`.",
+            )
         _one_of("backend", self.backend, ("heap", "rocksdb", "memory"))
         _one_of("mode", self.mode, ("exactly_once", "at_least_once", "none"))
         _one_of("on_cancel", self.on_cancel, ("retain", "delete"))
@@ -55,9 +79,6 @@ class CheckpointConfig:
                 0,
                 "Spark starts an epoch at the interval, or at once when it is late",
             ),
-            ("timeout", None, "there is no watchdog for epochs yet"),
-            ("tolerable_failures", 0, "a failed epoch ends the attempt"),
-            ("on_cancel", "retain", "checkpoints are always retained"),
         ):
             if getattr(self, name) != wanted:
                 raise JobDefinitionError(
@@ -65,12 +86,6 @@ class CheckpointConfig:
                     f"checkpoint {name}={getattr(self, name)!r} cannot be honoured: {reason}.",
                     fix=_NOT_YET,
                 )
-        if self.mode == "none":
-            raise JobDefinitionError(
-                "NOT_SUPPORTED",
-                "checkpoint mode='none' cannot be honoured: every epoch is checkpointed.",
-                fix=_NOT_YET,
-            )
 
     @property
     def interval_seconds(self) -> float:
@@ -84,12 +99,16 @@ class RuntimeConfig:
     storage: Path
     """Where the directories of jobs live."""
     master: str = "local[*]"
+    conf_dir: str | None = None
+    """Spark's configuration directory, for a master that has one with a secret in it."""
     driver_memory: str = "2g"
     heap_limit: str | int = "1 GiB"
     """Decoded state that one Python worker may hold."""
     rocksdb_memory: str | int = "512 MiB"
     """Memory of all RocksDB instances of an executor: block cache and write buffers."""
     log_level: str = "WARN"
+    cache: str | None = None
+    """Where to keep what makes the next start faster; None: nowhere."""
     spark: Mapping[str, Any] = field(default_factory=dict)
     """Extra Spark configuration; wins over ours."""
 

@@ -23,6 +23,7 @@ a Python worker to the driver (see :func:`HoldfastError.to_json`).
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 MAX_VALUE_LENGTH = 200
@@ -68,7 +69,10 @@ class HoldfastError(Exception):
 
     @staticmethod
     def from_json(text: str) -> HoldfastError:
-        fields = json.loads(text)
+        return HoldfastError.from_fields(json.loads(text))
+
+    @staticmethod
+    def from_fields(fields: Mapping[str, Any]) -> HoldfastError:
         return _rebuild(
             fields["kind"], fields["name"], fields["message"], fields["fix"], fields["facts"]
         )

@@ -10,7 +10,10 @@ and a test chooses what happens there, for a child process by its environment::
 
 or within its own process with :func:`armed`. The value is a comma-separated list of
 ``point=action[@n]``, where `n` counts the passes of that point (default: the first), or a
-JSON object ``{"point": "action@n"}`` whose values may be lists. The actions:
+JSON object ``{"point": "action@n"}`` whose values may be lists. Every process counts for
+itself; ``point=action[@n] once`` fires in one process only, so that the next attempt of a job
+that is restarted with the same environment gets past the point; it needs the log named below.
+The actions:
 
 ==============  ==================================================================
 ``kill``        SIGKILL to the whole process group, the JVM child included
@@ -52,7 +55,7 @@ GATE_LIMIT_SECONDS = 600.0
 _GATE_POLL_SECONDS = 0.02
 _POINT = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
 _ACTION = re.compile(
-    r"^(kill|exit|raise|stop|enospc|gate:(?P<gate>.+?))(?:@(?P<on>[1-9]\d*))?$"
+    r"^(kill|exit|raise|stop|enospc|gate:(?P<gate>.+?))(?:@(?P<on>[1-9]\d*))?(?P<once> once)?$"
 )
 
 
@@ -64,6 +67,8 @@ class Fault:
     action: str
     on_pass: int = 1
     gate: Path | None = None
+    once: bool = False
+    """In one process only, of all that share the log."""
 
 
 class FaultPlan:
@@ -79,9 +84,19 @@ class FaultPlan:
         with self._lock:
             self._passes[point] += 1
             fault = self._faults.get((point, self._passes[point]))
-        if fault is not None:
+        if fault is not None and self._is_first(fault):
             self._note(fault)
             _act(fault)
+
+    def _is_first(self, fault: Fault) -> bool:
+        if not fault.once or self._log is None:
+            return True
+        mark = self._log.with_name(f"{self._log.name}.{fault.point}@{fault.on_pass}")
+        try:
+            mark.touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
     def _note(self, fault: Fault) -> None:
         if self._log is None:
@@ -110,11 +125,26 @@ def parse_faults(text: str) -> list[Fault]:
     return faults
 
 
-def fired_points(log: Path) -> list[str]:
-    """The points that fired, in order, from the file named by ``HOLDFAST_FAULTS_LOG``."""
+@dataclass(frozen=True, kw_only=True)
+class Fired:
+    """A fault that has happened, and the process that it happened in."""
+
+    point: str
+    action: str
+    pid: int
+
+
+def fired_faults(log: Path) -> list[Fired]:
+    """What fired, in order, from the file named by ``HOLDFAST_FAULTS_LOG``."""
     if not log.exists():
         return []
-    return [json.loads(line)["point"] for line in log.read_text("utf-8").splitlines()]
+    lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    return [Fired(point=ln["point"], action=ln["action"], pid=ln["pid"]) for ln in lines]
+
+
+def fired_points(log: Path) -> list[str]:
+    """The names of the points that fired, in order."""
+    return [fault.point for fault in fired_faults(log)]
 
 
 def _json_entries(text: str) -> list[tuple[str, str]]:
@@ -143,6 +173,7 @@ def _fault(point: str, action: str, text: str) -> Fault:
         action="gate" if gate else match[1],
         on_pass=int(match["on"] or 1),
         gate=Path(gate) if gate else None,
+        once=match["once"] is not None,
     )
 
 
@@ -150,8 +181,9 @@ def _bad(text: str, reason: str) -> SettingsError:
     return SettingsError(
         "INVALID_FAULTS",
         f"{FAULTS_VARIABLE} is {shorten(text)}: {reason}.",
-        fix="write point=action[@n], comma separated, with the action kill, exit, raise, stop, "
-        f"enospc or gate:/path; or unset {FAULTS_VARIABLE}, which only tests need.",
+        fix="write point=action[@n][ once], comma separated, with the action kill, exit, "
+        "raise, stop, enospc or gate:/path; or unset "
+        f"{FAULTS_VARIABLE}, which only tests need.",
     )
 
 

@@ -14,12 +14,22 @@ from holdfast.sources.base import Source
 @dataclass(frozen=True)
 class Guarantee:
     level: str
-    """"exactly once" or "at least once"."""
+    """"exactly once", "at least once" or "none"."""
     weak_links: tuple[str, ...] = ()
 
 
-def end_to_end(sources: Mapping[str, Source], sinks: Mapping[str, Sink]) -> Guarantee:
+def end_to_end(
+    sources: Mapping[str, Source], sinks: Mapping[str, Sink], checkpoint: CheckpointConfig
+) -> Guarantee:
     """The guarantee that the weakest part allows."""
+    if checkpoint.mode == "none":
+        return Guarantee(
+            "none",
+            (
+                "checkpoints are off: every attempt reads all input again, with empty state, "
+                "and repeats its output",
+            ),
+        )
     weak = [
         f"source {uid!r} ({source.describe()}) cannot be read again"
         for uid, source in sources.items()

@@ -29,12 +29,12 @@ from pydantic_settings import (
 
 from holdfast.errors import HoldfastError, SettingsError, shorten
 from holdfast.faults import FAULTS_VARIABLE, LOG_VARIABLE
-from holdfast.types import parse_size
+from holdfast.types import parse_duration, parse_size
 
 FILE_NAME = "holdfast.toml"
 ENV_PREFIX = "HOLDFAST_"
 _REDACTED = "********"
-_MASTER = re.compile(r"^(local(\[(\d+|\*)(,\s*\d+)?\])?|yarn|(spark|k8s)://\S+)$")
+_MASTER = re.compile(r"^(local(\[(\d+|\*)(,\s*\d+)?\])?|yarn|cluster|(spark|k8s)://\S+)$")
 _JVM_MEMORY = re.compile(r"^[1-9]\d*[kmgt]$")
 _URL = re.compile(r"^[a-z][a-z0-9_+]*://")
 _SECRET_KEY = re.compile(r"passw|secret|token|credential|access\.?key", re.IGNORECASE)
@@ -55,6 +55,16 @@ def _size(value: object) -> int:
     if size <= 0:
         raise ValueError("not positive")
     return size
+
+
+def _seconds(value: object) -> float:
+    try:
+        seconds = parse_duration(value).total_seconds()  # type: ignore[arg-type]
+    except HoldfastError as error:
+        raise ValueError(error.message) from error
+    if seconds <= 0:
+        raise ValueError("not positive")
+    return seconds
 
 
 def _matching(pattern: re.Pattern[str], change: Callable[[str], str] = str) -> BeforeValidator:
@@ -101,11 +111,14 @@ class Settings(BaseSettings):
 
     home: Directory
     storage: Directory
+    savepoints: Directory
     registry_url: Annotated[str, _matching(_URL)]
     master: Annotated[str, _matching(_MASTER)]
     driver_memory: Annotated[str, _matching(_JVM_MEMORY, str.lower)]
     heap_limit: Annotated[int, BeforeValidator(_size)]
     rocksdb_memory: Annotated[int, BeforeValidator(_size)]
+    heartbeat_timeout: Annotated[float, BeforeValidator(_seconds)]
+    fast_start: bool
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_level)]
     spark: Annotated[dict[str, str], BeforeValidator(_spark_confs)]
 
@@ -125,12 +138,15 @@ class Settings(BaseSettings):
 WANTED = {
     "home": "a local directory",
     "storage": "a local directory",
+    "savepoints": "a local directory",
     "registry_url": 'a database URL such as "sqlite:////path/registry.db"',
-    "master": 'a Spark master: "local[*]", "local[4]", "spark://host:7077", '
+    "master": 'a Spark master: "local[*]", "local[4]", "cluster", "spark://host:7077", '
     '"k8s://https://host:443" or "yarn"',
     "driver_memory": 'a JVM size such as "2g" or "900m"',
     "heap_limit": 'a positive size such as "1 GiB" or "512 MiB"',
     "rocksdb_memory": 'a positive size such as "1 GiB" or "512 MiB"',
+    "heartbeat_timeout": 'a duration such as "30 s"',
+    "fast_start": "true or false",
     "log_level": "one of DEBUG, INFO, WARNING, ERROR",
     "spark": "a table of Spark settings with plain values",
 }
@@ -262,11 +278,14 @@ def _defaults(home: Path) -> _Layer:
     values = {
         "home": str(home),
         "storage": str(home / "jobs"),
+        "savepoints": str(home / "savepoints"),
         "registry_url": f"sqlite:///{home / 'registry.db'}",
         "master": "local[*]",
         "driver_memory": "2g",
         "heap_limit": "1 GiB",
         "rocksdb_memory": "512 MiB",
+        "heartbeat_timeout": "30 s",
+        "fast_start": True,
         "log_level": "INFO",
         "spark": {},
     }

@@ -7,14 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.demo.driver import session_members
+from holdfast.drill.waiting import wait
+from holdfast.storage.processes import session_members
 
 COMMAND = (sys.executable, "-P", "-m", "holdfast.cli.main")
 PATIENCE = 180.0
@@ -61,7 +61,7 @@ class Home:
         reports, complaints = self.path / "events.jsonl", self.path / "stderr.log"
         with reports.open("w") as stdout, complaints.open("a") as stderr:
             process = subprocess.Popen(
-                [*COMMAND, "run", str(app), "--json", *options],
+                [*COMMAND, "run", str(app), "--unsupervised", "--json", *options],
                 cwd=self.path,
                 env=self.variables(faults),
                 stdout=stdout,
@@ -116,10 +116,3 @@ class Driver:
             except ProcessLookupError:
                 continue
         wait(lambda: not session_members(self.process.pid), "the end of the session")
-
-
-def wait(condition: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(0.05)

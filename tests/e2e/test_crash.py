@@ -6,21 +6,18 @@ import os
 import random
 import signal
 import time
-from itertools import islice
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from e2e.drivers import Home
 from holdfast.demo.place import JOB, JOB_FILE
-from holdfast.demo.producer import demo_edits
 from holdfast.demo.proof import prove
+from holdfast.drill.edits import Edits
+from holdfast.drill.visible import half_visible
 from holdfast.faults import fired_points
-from holdfast.storage.file_sink_log import PRIVATE_DIRECTORY, committed_files
-from holdfast.storage.filelog import FileLogProducer
+from holdfast.storage.file_sink_log import PRIVATE_DIRECTORY
 
-SEGMENT = 150
 POINTS = [
     "epoch.start=kill@2",
     "sink.before_staging=kill@1",
@@ -32,34 +29,6 @@ POINTS = [
 ]
 
 
-class Edits:
-    """The input, so many segments at a time."""
-
-    def __init__(self, log: Path) -> None:
-        self._log, self.sent = log, 0
-        self._edits = demo_edits(100_000, seed=3)
-
-    def send(self, segments: int) -> None:
-        with FileLogProducer(
-            self._log, producer_id=f"p{self.sent}", max_records=SEGMENT
-        ) as log:
-            for edit in islice(self._edits, segments * SEGMENT):
-                log.send(edit)
-                self.sent += 1
-
-
-def nothing_half_visible(home: Home) -> None:
-    """What a reader sees now: whole files of committed epochs, no edit twice."""
-    balances = home.path / "balances"
-    visible = [str(path) for path in balances.glob("*") if path.name != PRIVATE_DIRECTORY]
-    assert sorted(visible) == sorted(map(str, committed_files(balances)))
-    if visible:
-        query = "SELECT count(*), count(DISTINCT edit) FROM read_parquet(?)"
-        row = duckdb.connect().execute(query, [visible]).fetchone()
-        assert row is not None
-        assert row[0] == row[1]
-
-
 @pytest.mark.timeout(900)
 def test_every_step_of_the_commit(tmp_path: Path) -> None:
     home = Home(tmp_path)
@@ -69,7 +38,7 @@ def test_every_step_of_the_commit(tmp_path: Path) -> None:
         with home.driver(JOB_FILE, faults=fault) as driver:
             assert driver.end() == -signal.SIGKILL
         assert fired_points(home.faults_log)[-1] == fault.split("=")[0]
-        nothing_half_visible(home)
+        assert half_visible(home.path / "balances") == ()
     assert len(fired_points(home.faults_log)) == len(POINTS)
 
     seed = random.randrange(10**6)
@@ -81,7 +50,7 @@ def test_every_step_of_the_commit(tmp_path: Path) -> None:
             driver.wait_for_start()
             time.sleep(draw.uniform(0, 6))  # the moment is the test's input, not a wait
             os.killpg(driver.process.pid, signal.SIGKILL)
-        nothing_half_visible(home)
+        assert half_visible(home.path / "balances") == ()
 
     with home.driver(JOB_FILE, "--available-now") as driver:
         assert driver.end() == 0

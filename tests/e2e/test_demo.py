@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 
-from holdfast.demo.driver import session_members
+from holdfast.checkpoint.identity import JobDirectory
+from holdfast.storage.processes import session_members
 
 EDITS = 20_000
 
@@ -41,9 +43,17 @@ def test_the_demo_survives_its_kill(tmp_path: Path) -> None:
     assert result["ok"] is True
     assert result["edits"] == EDITS
 
-    lost, resumed = result["attempts"]
-    assert (lost["number"], lost["error"]) == (1, "ATTEMPT_LOST")
-    assert (resumed["number"], resumed["state"]) == (2, "SUSPENDED")
+    lost, restarted, upgraded, rolled_back = result["attempts"]
+    assert (lost["number"], lost["error"]) == (1, "DRIVER_DIED")
+    assert (restarted["number"], restarted["state"]) == (2, "FINISHED")
+    assert (upgraded["number"], upgraded["state"]) == (3, "FINISHED")
+    identity = JobDirectory(place / "jobs", "wiki-demo").load()
+    assert identity is not None
+    assert (rolled_back["number"], rolled_back["state"]) == (4, "FINISHED")
+    assert (identity.parallelism, identity.timeline) == (3, "t2")
+    assert [each.origin for each in identity.timelines[1:]] == [result["savepoint"]] * 2
+    assert result["since_savepoint"]["changed"] > 0
+    assert result["after_rollback"] == {"added": 0, "removed": 0, "changed": 0}
 
     kill = result["kill"]
     assert kill["in_flight"], "the kill came between two epochs and proves little"
@@ -55,4 +65,10 @@ def test_the_demo_survives_its_kill(tmp_path: Path) -> None:
     checks = {check["what"]: check["found"] for check in result["checks"]}
     assert checks["output rows"] == EDITS
     assert None in [row["user"] for row in result["balances"]]
-    assert list((place / "balances").glob("*.parquet"))
+    with duckdb.connect() as connection:
+        rows = connection.execute(
+            "SELECT count(kilobytes), count(*) FROM read_parquet(?, union_by_name = true)",
+            [f"{place}/balances/*.parquet"],
+        ).fetchone()
+    assert rows is not None
+    assert 0 < rows[0] < rows[1] == EDITS, "both versions have written"

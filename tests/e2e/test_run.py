@@ -15,10 +15,11 @@ import psutil
 import pytest
 
 from e2e.drivers import Home
-from e2e.test_crash import Edits, nothing_half_visible
-from holdfast.demo.driver import session_members
 from holdfast.demo.place import JOB, JOB_FILE
 from holdfast.demo.proof import prove
+from holdfast.drill.edits import Edits
+from holdfast.drill.visible import half_visible
+from holdfast.storage.processes import session_members
 
 
 def listening_addresses(session: int) -> set[str]:
@@ -108,7 +109,7 @@ def test_full_disk(tmp_path: Path, full: str) -> None:
         assert "Fix: " in failed.stderr
         assert str(tmp_path / full) in failed.stderr
         filler.unlink()
-        nothing_half_visible(home)
+        assert half_visible(tmp_path / "balances") == ()
         done = home.call("run", str(JOB_FILE), "--available-now")
         assert done.returncode == 0, done.stderr
         assert prove(tmp_path / "edits", tmp_path / "balances", edits.sent).holds

@@ -19,7 +19,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.errors import CorruptionError
 from holdfast.state.blocks import StateLayout, StateVariable
 from holdfast.state.disk import DiskGroup, DiskHead
 from holdfast.state.pages import CHUNK_ELEMENTS, PAGE_ENTRIES, LazyMap
@@ -371,10 +370,6 @@ class TestTypes:
         assert store.entries == {}
         assert list(group.changed) == ["a", "b"]
         assert group.tables[0]["b"] == 2**63
-
-    def test_a_head_of_another_format(self) -> None:
-        with pytest.raises(CorruptionError, match="STATE_FORMAT_UNKNOWN"):
-            group_of(TOTAL).begin(MemoryEntries(), replace(DiskHead(), format=99))
 
     def test_nan_is_one_key(self) -> None:
         assert math.isnan(NAN)

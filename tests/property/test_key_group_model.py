@@ -402,7 +402,7 @@ LAYOUT = Worker(0).layout
 
 
 def _caught_up(group: KeyGroup, stored: StoredGroup) -> KeyGroup:
-    group.catch_up(BatchStore(stored), stored.head)
+    group.catch_up(BatchStore(stored))
     return group
 
 

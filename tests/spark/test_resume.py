@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 import holdfast as hf
+from holdfast.control.registry import Registry
 from holdfast.demo.edits import generate
 from holdfast.errors import ConflictError, JobDefinitionError, StateMismatchError
 from spark.processes import (
@@ -32,7 +33,8 @@ Process = Callable[[], hf.KeyedProcess]
 
 
 def feed(path: Path, rows: list[tuple[str, int]], producer: str) -> None:
-    with hf.FileLogProducer(path, producer_id=producer) as log:
+    # One segment, however slow the machine is: segments of one epoch are read in any order.
+    with hf.FileLogProducer(path, producer_id=producer, max_delay="1 h") as log:
         for user, diff in rows:
             log.send({"user": user, "diff": diff})
 
@@ -213,3 +215,23 @@ def test_weak_guarantee_is_refused(place: Workplace, memory: Memory) -> None:
     with pytest.raises(JobDefinitionError, match=r"EXACTLY_ONCE_NOT_POSSIBLE.*source 'edits'"):
         place.run(pipeline)
     place.run(pipeline, checkpoint={"mode": "at_least_once"})
+
+
+def test_without_checkpoints_every_attempt_starts_from_scratch(place: Workplace) -> None:
+    out = place.path / "out"
+    pipeline = totals(place, hf.sinks.Files(out, "json"))
+    feed(place.path / "log", ROWS[:400], "a")
+    for parallelism in (2, 3):  # nothing is kept, so nothing is bound to it
+        place.run(pipeline, checkpoint={"mode": "none"}, parallelism=parallelism)
+    query = f"select user, total from read_json('{out}/*.jsonl')"
+    found = Counter(duckdb.connect().execute(query).fetchall())
+    once = Counter(running_totals(ROWS[:400]))
+    assert found == once + once  # with state kept, the second would have gone on from the first
+    with Registry(place.registry_url) as registry:
+        attempts = registry.attempts(registry.job("job").id)
+    assert [attempt.info["from"] for attempt in attempts] == ["nothing", "nothing"]
+    assert [(each.epoch, each.attempt) for each in place.epochs()] == [(0, 1), (0, 2)]
+    feed(place.path / "log", ROWS[400:500], "b")
+    place.run(pipeline, parallelism=3)  # from now on it is kept
+    with Registry(place.registry_url) as registry:
+        assert registry.attempts(registry.job("job").id)[-1].info["from"] == "epoch 0"

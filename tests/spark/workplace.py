@@ -8,11 +8,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import holdfast as hf
+from holdfast.checkpoint.identity import JobDirectory
 from holdfast.checkpoint.record import EpochRecord, EpochStatus
+from holdfast.checkpoint.restore_plan import RestorePlan
+from holdfast.checkpoint.timelines import SinkChoice
+from holdfast.clock import SystemClock
 from holdfast.config import RuntimeConfig
 from holdfast.control.registry import Registry
+from holdfast.control.restore import find_start, plan_restore
 from holdfast.control.runner import run_job
+from holdfast.control.savepoints import take_canonical, take_savepoint
 from holdfast.control.states import RunState
+from holdfast.savepoint.store import Savepoint, SavepointStore
 
 Memory = Callable[[str], tuple[hf.sinks.Memory, Callable[[], list[Any]]]]
 Pipeline = Callable[[hf.Flow], None]
@@ -66,6 +73,59 @@ class Workplace:
             available_now=max_epochs is None,
             max_epochs=max_epochs,
         )
+
+    def restore(
+        self,
+        pipeline: Pipeline,
+        origin: str,
+        choice: SinkChoice | None = None,
+        name: str = "job",
+        *,
+        parallelism: int = 2,
+        allow_dropped: bool = False,
+        **options: Any,
+    ) -> RestorePlan:
+        """`holdfast run --available-now --from ORIGIN`."""
+        job = self.job(pipeline, name, parallelism=parallelism, **options)
+        directory, plans = JobDirectory(self.runtime().storage, name), []
+
+        def plan() -> RestorePlan:
+            start = find_start(job, directory, origin, self.savepoints)
+            plans.append(
+                plan_restore(
+                    job,
+                    directory,
+                    start,
+                    choice=choice,
+                    parallelism=parallelism,
+                    allow_dropped=allow_dropped,
+                    clock=SystemClock(),
+                )
+            )
+            return plans[0]
+
+        run_job(
+            job,
+            runtime=self.runtime(),
+            registry_url=self.registry_url,
+            available_now=True,
+            restore=plan,
+        )
+        return plans[0]
+
+    @property
+    def savepoints(self) -> SavepointStore:
+        return SavepointStore(self.path / "savepoints")
+
+    def take(self, name: str = "job", label: str = "") -> Savepoint:
+        with Registry(self.registry_url) as registry:
+            row = registry.job(name)
+            return take_savepoint(registry, row, self.savepoints, SystemClock(), label=label)
+
+    def take_canonical(self, name: str = "job") -> Savepoint:
+        with Registry(self.registry_url) as registry:
+            row, store = registry.job(name), self.savepoints
+            return take_canonical(registry, row, store, SystemClock(), self.runtime())
 
     def epochs(self, name: str = "job") -> list[EpochRecord]:
         with Registry(self.registry_url) as registry:

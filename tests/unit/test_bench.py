@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,14 +14,15 @@ import pyarrow.dataset as ds
 import pytest
 import typer.main
 
-from holdfast.bench import inputs, measure, report
+from holdfast.bench import crashes, inputs, measure, report
 from holdfast.bench.jobs import Reminders, Totals
 from holdfast.bench.measure import Epoch, Failed, Measured, PeakMemory
 from holdfast.bench.programs import HEAP_BYTES, KEYED_DDL, TIMED_DDL
+from holdfast.bench.recovery import recoveries
 from holdfast.bench.section import PROCESS, PROCESS_ROCKSDB, TWS, Result, Row, Section, Work
 from holdfast.bench.sections import SECTIONS
 from holdfast.bench.verify import totals_of
-from holdfast.cli.bench import _COLUMNS, _TITLES
+from holdfast.cli.bench import _COLUMNS, _TITLES, _shown
 from holdfast.cli.main import app
 from holdfast.testing import Harness
 
@@ -171,13 +173,13 @@ def test_memory_of_rocksdb_against_its_bound(work: Work) -> None:
     rocksdb_size = section("rocksdb-size")
     first, *others = rocksdb_size.plan(work)
     assert [row.keys for row in (first, *others)] == [100_000, 1_000_000, 5_000_000]
-    assert first.rocksdb_bound == 64 * MIB
-    assert first.program.environment["HOLDFAST_ROCKSDB_MEMORY"] == str(64 * MIB)
+    assert first.rocksdb_bound == 256 * MIB
+    assert first.program.environment["HOLDFAST_ROCKSDB_MEMORY"] == str(256 * MIB)
     events = [
-        {"event": "rocksdb", "bytes": 50 * MIB},
+        {"event": "rocksdb", "bytes": 200 * MIB},
         epoch_event(rows_in=9, rows_out=9, state={"totals": {"rows": 100_000, "bytes": 7}}),
-        {"event": "rocksdb", "bytes": 80 * MIB},
-        {"event": "rocksdb", "bytes": 60 * MIB},
+        {"event": "rocksdb", "bytes": 320 * MIB},
+        {"event": "rocksdb", "bytes": 240 * MIB},
     ]
     results = [
         ran(first, 1.0, events=events, jvm=HEAP_BYTES + MIB),
@@ -188,7 +190,7 @@ def test_memory_of_rocksdb_against_its_bound(work: Work) -> None:
     assert rocksdb_size.check(work, results, None) == {0: True, 1: False}  # type: ignore[arg-type]
     summary = rocksdb_size.summarise(results)
     row, slower, gone = summary["rows"]
-    assert (row["rocksdb_peak"], row["state_bytes"]) == (80 * MIB, 7)
+    assert (row["rocksdb_peak"], row["state_bytes"]) == (320 * MIB, 7)
     assert (row["jvm_beyond_heap"], slower["jvm_beyond_heap"]) == (MIB, None)
     assert (row["growth"], slower["growth"], gone["growth"]) == (1.0, pytest.approx(3.0), None)
     verdicts = [bar["verdict"] for bar in summary["bars"]]
@@ -225,6 +227,7 @@ def test_timed_input(tmp_path: Path) -> None:
     inputs.timed_keys(
         tmp_path / "in",
         far=50,
+        idle=25,
         near=30,
         plain=20,
         preload_epochs=2,
@@ -239,11 +242,12 @@ def test_timed_input(tmp_path: Path) -> None:
     times = [set(table["ts"].to_pylist()) for table in tables]
     assert times == [{START + timedelta(minutes=at // 2)} for at in range(14)]
     preload, rest = pa.concat_tables(tables[:4]), pa.concat_tables(tables[4:])
-    assert len(set(preload["user"].to_pylist())) == preload.num_rows == 100
+    assert len(set(preload["user"].to_pylist())) == preload.num_rows == 125
     asked = dict(zip(preload["user"].to_pylist(), preload["due"].to_pylist(), strict=True))
     far = {due for user, due in asked.items() if user.startswith("far")}
     near = {due for user, due in asked.items() if user.startswith("near")}
     assert far == {START + timedelta(days=3650)}
+    assert {due for user, due in asked.items() if user.startswith("idle")} == {None}
     # Reached by the watermark before the last epoch, which it follows by one.
     assert near == {START + timedelta(minutes=at) for at in (2, 3, 4)}
     assert set(rest["user"].to_pylist()) <= {user for user in asked if user[:5] == "plain"}
@@ -261,3 +265,64 @@ def test_one_row_per_record_and_per_timer(backend: Literal["heap", "rocksdb"]) -
     assert harness.advance_watermark(soon) == [("a", 1)]
     assert harness.push(("a", 4, START + timedelta(minutes=2), None)) == [("a", 5)]
     assert (harness.timers("a"), harness.timers("b")) == ([], [later])
+
+
+# -- recovery -----------------------------------------------------------------------------
+
+
+def at(seconds: float) -> str:
+    return (START + timedelta(seconds=seconds)).isoformat()
+
+
+def recovered(killed: float, *, lost: float = 0) -> list[dict[str, Any]]:
+    """A kill, and an attempt that commits its first epoch `10 + lost` seconds after it."""
+    began = killed + 7 + lost
+    phases = {"plan": 0.5, "workers": 0.75, "load": 0.25}
+    return [
+        {"event": "killed", "at": at(killed)},
+        {"event": "restart", "at": at(killed + 0.25), "data": {"delay": 0.25}},
+        {
+            "event": "started",
+            "timings": {"jvm": 4, "plan": 5, "query": 5.5},
+            "arrived": START.timestamp() + began - 0.5,
+        },
+        {"event": "epoch", "started": at(began), "ended": at(began + 3), "phases": phases},
+        {"event": "epoch", "started": at(began + 3), "ended": at(began + 4), "phases": phases},
+    ]
+
+
+def test_phases_of_a_recovery_add_up() -> None:
+    before: list[dict[str, Any]] = [
+        {"event": "started"},
+        {"event": "epoch"},
+        {"event": "epoch"},
+    ]
+    events = [*before, *recovered(100), *recovered(200, lost=2), {"event": "killed"}]
+    first, second = recoveries(events)
+    assert (first.total, second.total) == (10, 12)
+    parts = (first.detect, first.python, first.jvm, first.planning, first.query)
+    assert parts == pytest.approx((0.5, 0.5, 4, 1, 1))
+    assert first.total == pytest.approx(sum(parts) + first.first_epoch)
+    assert (first.workers, first.load, first.first_epoch_planning) == (0.75, 0.25, 0.5)
+    assert first.warm_epoch == 1
+
+
+def test_the_bar_of_recovery_is_in_seconds(work: Work) -> None:
+    recovery = section("recovery")
+    [row] = recovery.plan(work)
+    assert (row.keys, row.batch) == (100_000, 10_000)
+    events = [*recovered(100), *recovered(200, lost=2), *recovered(300, lost=9)]
+    summary = recovery.summarise([ran(row, 1.0, events=[{"event": "started"}, *events])])
+    [figures], [bar] = summary["rows"], summary["bars"]
+    assert (figures["kills"], figures["total"], figures["longest"]) == (3, 12, 19)
+    assert (bar["bar"], bar["unit"], bar["verdict"]) == (15.0, "seconds", "met")
+    assert _shown(bar)["wanted"] == "at most 15.0 s"
+    assert recovery.summarise([failed(row)])["bars"][0]["verdict"] == "not measured"
+
+
+def test_a_job_that_was_not_killed_often_enough_has_failed(tmp_path: Path) -> None:
+    epochs = 'print(\'{"event": "epoch"}\')'
+    options = ["--directory", str(tmp_path), "--epochs", "2", "--", sys.executable, "-c"]
+    assert crashes.main(["--kills", "0", *options, epochs]) == 0
+    assert crashes.main(["--kills", "1", *options, epochs]) != 0
+    assert crashes.main(["--kills", "0", *options, "import sys; sys.exit(7)"]) == 7

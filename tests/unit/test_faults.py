@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import faults
 from holdfast.errors import SettingsError
-from holdfast.faults import Fault, armed, fault_point, fired_points, parse_faults
+from holdfast.faults import Fault, armed, fault_point, fired_faults, fired_points, parse_faults
 
 SRC = Path(faults.__file__).parent.parent
 
@@ -55,6 +55,10 @@ def test_compact_syntax() -> None:
         Fault(point="c", action="raise", on_pass=3),
         Fault(point="d", action="gate", on_pass=2, gate=Path("/tmp/x")),
     ]
+    assert parse_faults("a=kill once, b=gate:/tmp/x y@3 once") == [
+        Fault(point="a", action="kill", once=True),
+        Fault(point="b", action="gate", on_pass=3, gate=Path("/tmp/x y"), once=True),
+    ]
 
 
 def test_json_syntax_allows_lists_and_commas_in_paths() -> None:
@@ -68,7 +72,17 @@ def test_json_syntax_allows_lists_and_commas_in_paths() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("a", "a=", "a=explode", "=kill", "a=kill@0", "a=kill@x", "a=gate:", "a:b=kill"),
+        *(
+            "a",
+            "a=",
+            "a=explode",
+            "=kill",
+            "a=kill twice",
+            "a=kill@0",
+            "a=kill@x",
+            "a=gate:",
+            "a:b=kill",
+        ),
         *("{", '{"a": 1}', '{"a": {"action": "kill"}}', '{"a": "explode"}'),
     ],
 )
@@ -133,6 +147,14 @@ def test_exit_skips_all_cleanup(tmp_path: Path) -> None:
     code, out, _ = run(script, tmp_path / "log", "a.b=exit")
     assert code == faults.EXIT_CODE
     assert out == "before 0\n"
+
+
+def test_once_fires_in_the_first_process_only(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert run(PASS_THREE_TIMES, log, "a.b=exit@2 once")[0] == faults.EXIT_CODE
+    assert run(PASS_THREE_TIMES, log, "a.b=exit@2 once")[0] == 0
+    [fired] = fired_faults(log)
+    assert (fired.point, fired.action) == ("a.b", "exit")
 
 
 def test_stop_suspends_until_continued(tmp_path: Path) -> None:

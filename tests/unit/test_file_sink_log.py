@@ -34,7 +34,7 @@ CLOCK = ManualClock()
 
 
 def make_log(directory: Path, **changes: str) -> FileSinkLog:
-    settings = {
+    settings: dict[str, Any] = {
         "job_id": "id-1",
         "job_name": "wiki",
         "sink_uid": "out",

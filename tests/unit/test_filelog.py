@@ -120,6 +120,19 @@ def test_restart_with_the_same_id_continues_above(tmp_path: Path) -> None:
     assert names(tmp_path)[-1].endswith("-a-000000002.jsonl")
 
 
+def test_segments_are_never_modified_in_the_same_millisecond(tmp_path: Path) -> None:
+    """Spark orders files by that time, and takes those of one millisecond in any order."""
+    clock = ManualClock()
+    for producer_id in ("b", "a", "b"):
+        with FileLogProducer(tmp_path, producer_id=producer_id, clock=clock) as producer:
+            for n in range(3):
+                producer.send({"n": n})
+                producer.flush()
+    times = [path.stat().st_mtime_ns for path in segments(tmp_path)]
+    assert times == [1767225600000_000_000 + n * 1_000_000 for n in range(9)]
+    assert numbers(tmp_path) == [0, 1, 2] * 3
+
+
 def test_ids_that_look_alike_do_not_mix(tmp_path: Path) -> None:
     for producer_id in ("a", "a-000000007", "1767225600000-a"):
         with FileLogProducer(tmp_path, producer_id=producer_id) as producer:

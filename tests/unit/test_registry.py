@@ -373,8 +373,11 @@ class TestAttempts:
         old = registry.start_attempt(job.id, 1, "host", NOW, {})
         registry.start_attempt(job.id, 2, "host", NOW, {})
         registry.set_state(job.id, RunState.RUNNING)
+        running = record(6, attempt=2, status=EpochStatus.RUNNING)
+        registry.save_epochs(job.id, [running])
         registry.end_attempt(old.id, RunState.FAILED, NOW)
         assert registry.job(job.id).state is RunState.RUNNING
+        assert registry.epochs(job.id) == [running]
 
     def test_of_nothing(self, registry: Registry) -> None:
         with pytest.raises(NotFoundError, match="JOB_NOT_FOUND"):
@@ -389,8 +392,19 @@ class TestEpochs:
         registry.save_epochs(job.id, reversed(records))
         assert registry.epochs(job.id) == records
         assert registry.epochs(job.id, 3) == records[-3:]
-        assert registry.epochs(job.id, after=9) == records[10:]
+        assert registry.epochs(job.id, after=(records[0].attempt, 9)) == records[10:]
         assert registry.last_epoch(job.id) == records[-1]
+
+    def test_a_job_that_was_taken_back_counts_anew(
+        self, registry: Registry, job: JobRow
+    ) -> None:
+        first = [record(epoch, 1) for epoch in range(5)]
+        again = [record(epoch, 2) for epoch in (2, 3)]
+        registry.save_epochs(job.id, [*again, *first])
+        assert registry.epochs(job.id) == [*first, *again]
+        assert registry.epochs(job.id, after=(1, 3)) == [first[4], *again]
+        assert registry.epochs(job.id, epoch=3) == [first[3], again[1]]
+        assert registry.last_epoch(job.id) == again[-1]
 
     def test_replaced_by_epoch_and_attempt(self, registry: Registry, job: JobRow) -> None:
         registry.save_epochs(job.id, [record(1, 1, EpochStatus.RUNNING)])

@@ -100,11 +100,14 @@ class TestOrder:
         assert {entry.key: entry.origin for entry in entries} == {
             "home": "HOLDFAST_HOME",
             "storage": "default",
+            "savepoints": "default",
             "registry_url": "default",
             "master": "default",
             "driver_memory": "--driver-memory",
             "heap_limit": "default",
             "rocksdb_memory": "default",
+            "heartbeat_timeout": "default",
+            "fast_start": "default",
             "log_level": "default",
         }
 

@@ -73,6 +73,7 @@ def timed_keys(
     folder: Path,
     *,
     far: int,
+    idle: int,
     near: int,
     plain: int,
     preload_epochs: int,
@@ -81,9 +82,9 @@ def timed_keys(
 ) -> None:
     """Two files per epoch: first every key once, then records of plain keys drawn uniformly.
 
-    `far` keys ask for a timer ten years ahead. `near` keys ask for one that comes while records
-    of plain keys arrive: event time goes on by a minute per epoch, and the last two epochs are
-    left out, so that all of them fire before the input ends.
+    `far` keys ask for a timer ten years ahead, `idle` keys for none. `near` keys ask for one
+    that comes while records of plain keys arrive: event time goes on by a minute per epoch,
+    and the last two epochs are left out, so that all of them fire before the input ends.
     """
     if folder.exists():
         return
@@ -91,6 +92,7 @@ def timed_keys(
     every_key = [
         *((f"plain-{key:07d}", None) for key in range(plain)),
         *((f"far-{key:07d}", _FAR_AWAY) for key in range(far)),
+        *((f"idle-{key:07d}", None) for key in range(idle)),
         *(
             (f"near-{key:07d}", _time_of(preload_epochs + key % (epochs - 2)))
             for key in range(near)

@@ -108,6 +108,11 @@ reminders_rocksdb = hf.Job(
     "bench-reminders-rocksdb", parallelism=PARTITIONS, checkpoint=_ROCKSDB
 )
 files = hf.Job("bench-files", parallelism=PARTITIONS)
+recovery = hf.Job(
+    "bench-recovery",
+    parallelism=PARTITIONS,
+    restart=hf.FixedDelay(attempts=1000, delay="0 s"),
+)
 
 
 @process.pipeline
@@ -150,6 +155,12 @@ def _reminders(flow: hf.Flow) -> None:
     # No record is late here, and one that is must not be missing in the count.
     fired = flow.key_by(edits, "user").process("totals", Reminders(), late="process")
     flow.sink("out", fired, hf.sinks.Discard())
+
+
+@recovery.pipeline
+def _recovery(flow: hf.Flow) -> None:
+    totals = _by_user(flow).process("totals", Totals())
+    flow.sink("out", totals, hf.sinks.Files(os.environ[OUT_VARIABLE]))
 
 
 @files.pipeline

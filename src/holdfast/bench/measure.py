@@ -155,8 +155,8 @@ def _measured(
     epochs = [
         Epoch(
             number=event["epoch"],
-            started=_seconds(event["started"]),
-            ended=_seconds(event["ended"]),
+            started=seconds_since_1970(event["started"]),
+            ended=seconds_since_1970(event["ended"]),
             rows=event["input_rows"],
             phases=event["phases"],
         )
@@ -174,7 +174,7 @@ def _measured(
     )
 
 
-def _seconds(text: str) -> float:
+def seconds_since_1970(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 

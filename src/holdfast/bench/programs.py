@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 PARTITIONS = 2
@@ -50,6 +50,21 @@ class Program:
     @property
     def out(self) -> Path:
         return self.folder / "out"
+
+    @property
+    def home(self) -> Path:
+        """Of a holdfast job."""
+        return self.folder / "home"
+
+    @property
+    def registry(self) -> str:
+        """Of a holdfast job."""
+        return f"sqlite:///{self.home / 'registry.db'}"
+
+    @property
+    def savepoints(self) -> Path:
+        """Of a holdfast job."""
+        return self.home / "savepoints"
 
     @property
     def scratch(self) -> Path:
@@ -94,7 +109,7 @@ def holdfast(
     return Program(
         arguments=(
             *("-m", "holdfast.cli.main", "run", str(_JOBS), "--job", job),
-            *("--available-now", "--json", "--home", str(home)),
+            *("--available-now", "--unsupervised", "--json", "--home", str(home)),
         ),
         folder=folder,
         checkpoint=home / "jobs" / job / "checkpoint",
@@ -105,6 +120,48 @@ def holdfast(
             **({WATCH_VARIABLE: "yes"} if watch_rocksdb else {}),
             **{f"HOLDFAST_{name.upper()}": value for name, value in given.items()},
         },
+    )
+
+
+def crashing(
+    job: str, folder: Path, *, source: Path, files_per_epoch: int, kills: int, epochs: int
+) -> Program:
+    """A supervised `holdfast run` whose driver is killed after every so many epochs."""
+    program = holdfast(job, folder, source=source, files_per_epoch=files_per_epoch)
+    run = tuple(each for each in program.arguments if each != "--unsupervised")
+    return replace(
+        program,
+        arguments=(
+            *("-m", "holdfast.bench.crashes", "--directory", str(program.checkpoint.parent)),
+            *("--kills", str(kills), "--epochs", str(epochs), "--", sys.executable, *run),
+        ),
+    )
+
+
+def saving(job: str, program: Program, *, first: int, last: int, at_rest: int) -> Program:
+    """A `holdfast run` of which savepoints are taken in every second epoch, and at the end."""
+    return replace(
+        program,
+        arguments=(
+            *("-m", "holdfast.bench.live_savepoints", "--job", job),
+            *("--registry", program.registry, "--savepoints", str(program.savepoints)),
+            *("--first", str(first), "--last", str(last), "--at-rest", str(at_rest)),
+            *("--", sys.executable, *program.arguments),
+        ),
+    )
+
+
+def restoring(program: Program, folder: Path, *, rounds: int, heap_limit: str) -> Program:
+    """Starts a job again and again from the savepoints that `program` has left."""
+    return Program(
+        arguments=(
+            *("-m", "holdfast.bench.restores", "--savepoints", str(program.savepoints)),
+            *("--registry", program.registry, "--folder", str(folder)),
+            *("--rounds", str(rounds), "--heap-limit", heap_limit),
+        ),
+        folder=folder,
+        checkpoint=folder,
+        environment=program.environment,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.bench.measure import Epoch, Measured
 from holdfast.bench.programs import HEAP_BYTES
@@ -26,6 +26,7 @@ class Bar:
     bar: float
     measured: float | None
     at_least: bool = True
+    unit: Literal["times", "seconds"] = "times"
 
     @property
     def met(self) -> bool | None:
@@ -46,6 +47,7 @@ class Bar:
             "what": self.what,
             "bar": self.bar,
             "at_least": self.at_least,
+            "unit": self.unit,
             "measured": self.measured,
             "met": self.met,
             "verdict": self.verdict,

@@ -34,7 +34,7 @@ class _Watch(threading.Thread):
         self._jvm: Any = session._jvm
 
     def run(self) -> None:
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JError
 
         peak = 0
         try:

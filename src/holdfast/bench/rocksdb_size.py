@@ -26,8 +26,8 @@ from holdfast.bench.state_size import (
 )
 
 _MIB = 1024**2
-_BOUND_MIB = 64
-"""Half of what the entries of five million keys come to."""
+_BOUND_MIB = 256
+"""Half of the default: filters and indexes of five million keys fit, with some of the data."""
 _LEAST_BOUND_MIB = 32
 """Write buffers come in pieces of a MiB; with less there would be nothing but flushes."""
 _BOUND_BAR = 1.1

@@ -5,7 +5,9 @@ from __future__ import annotations
 from holdfast.bench import (
     cold_start,
     file_sink,
+    recovery,
     rocksdb_size,
+    savepoints,
     state_size,
     throughput,
     timers,
@@ -18,4 +20,6 @@ SECTIONS = (
     timers.SECTION,
     file_sink.SECTION,
     cold_start.SECTION,
+    recovery.SECTION,
+    savepoints.SECTION,
 )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from holdfast.bench import inputs, programs, report
-from holdfast.bench.measure import Failed, measure
 from holdfast.bench.report import Bar
 from holdfast.bench.section import (
     GROUP_BY,
@@ -18,13 +16,13 @@ from holdfast.bench.section import (
     PROCESS_ROCKSDB,
     SMALL_BATCH,
     TWS,
-    Progress,
     Result,
     Row,
     Section,
     Summary,
     Work,
 )
+from holdfast.bench.states import check_states
 
 AGGREGATE = "holdfast .aggregate"
 ROLLING = "holdfast .rolling"
@@ -83,29 +81,6 @@ def _prepare_throughput(work: Work) -> None:
         inputs.first_files(_first_edits(work, files), work.edits, count)
 
 
-def _check_states(work: Work, results: Sequence[Result], progress: Progress) -> dict[int, bool]:
-    """One more process reads all the states; a case that it cannot read is not exact."""
-    cases: list[dict[str, Any]] = [
-        {
-            "name": at,
-            "kind": result.row.kind,
-            "checkpoint": str(result.row.program.checkpoint),
-            "source": str(result.row.source),
-        }
-        for at, result in enumerate(results)
-        if result.run
-    ]
-    folder = work.folder / "runs" / "verify"
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "cases.json"
-    file.write_text(json.dumps(cases), encoding="utf-8")
-    outcome = measure(programs.verifier(folder, file))
-    if isinstance(outcome, Failed):
-        progress.end("throughput", "reading the states back", outcome)
-        return {case["name"]: False for case in cases}
-    return {event["name"]: event["exact"] for event in outcome.events}
-
-
 def _summarise_throughput(results: Sequence[Result]) -> Summary:
     rows = []
     for result in results:
@@ -148,6 +123,6 @@ SECTION = Section(
     name="throughput",
     plan=_plan_throughput,
     prepare=_prepare_throughput,
-    check=_check_states,
+    check=check_states,
     summarise=_summarise_throughput,
 )

@@ -68,7 +68,7 @@ def _near_timers(work: Work) -> int:
 
 
 def _timed_keys(work: Work, timers: int) -> Path:
-    return work.folder / "inputs" / f"timers-{timers}-{work.file_records}"
+    return work.folder / "inputs" / f"reminders-{timers}-{work.file_records}"
 
 
 def _prepare_timers(work: Work) -> None:
@@ -76,6 +76,8 @@ def _prepare_timers(work: Work) -> None:
         inputs.timed_keys(
             _timed_keys(work, timers),
             far=timers,
+            # As much state in every row: what differs is the timers alone.
+            idle=max(_timer_counts(work)) - timers,
             near=_near_timers(work),
             plain=work.scaled(_PLAIN_KEYS, at_least=100),
             preload_epochs=_PRELOAD_EPOCHS,

@@ -65,23 +65,26 @@ def _value(session: SparkSession, checkpoint: str) -> pa.Table:
 
 def _process(session: SparkSession, checkpoint: str) -> pa.Table:
     """The blocks of every key group's log, oldest first; a later row of a key counts."""
-    log = _variable(session, checkpoint, "log").select(
-        "key.*", "user_map_key.sequence", "user_map_value.block"
-    )
+    blocks = [entry for entry in _stored_entries(session, checkpoint) if entry[0][:1] == b"b"]
     totals: dict[str, int] = {}
-    for row in sorted(log.collect(), key=lambda row: row.sequence):
-        with pa.ipc.open_stream(row.block) as stream:
+    for _, stored in sorted(blocks):
+        with pa.ipc.open_stream(stored) as stream:
             block = stream.read_all()
         totals.update(zip(block["k0"].to_pylist(), block["v_total"].to_pylist(), strict=True))
     return pa.table({"user": list(totals), "total": list(totals.values())})
 
 
 def _entries(session: SparkSession, checkpoint: str) -> pa.Table:
+    return totals_of(_stored_entries(session, checkpoint))
+
+
+def _stored_entries(session: SparkSession, checkpoint: str) -> list[tuple[bytes, bytes]]:
+    """Of all key groups together: their keys do not overlap, their logs are in order."""
     found = _variable(session, checkpoint, "entries").select(
         "user_map_key.k", "user_map_value.v"
     )
     key, value = (column.to_pylist() for column in found.toArrow().columns)
-    return totals_of(zip(key, value, strict=True))
+    return list(zip(key, value, strict=True))
 
 
 def totals_of(entries: Iterable[tuple[bytes, bytes]]) -> pa.Table:

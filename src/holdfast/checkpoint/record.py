@@ -38,6 +38,42 @@ class SinkResult:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartReport:
+    """What is known once an attempt has started. Plain values: it travels between processes."""
+
+    job: str
+    attempt: int
+    resumed: bool
+    guarantee: str
+    weak_links: tuple[str, ...]
+    parallelism: int
+    key_groups: int
+    backend: str
+    interval: str
+    sources: Mapping[str, str]
+    """By uid: what it is."""
+    sinks: Mapping[str, str]
+    never_forget: tuple[str, ...]
+    """Steps that keep every key that they have ever seen."""
+    directory: str
+    timings: Mapping[str, float]
+    """Seconds from the start of the attempt to the end of each step of the start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobEvent:
+    """Something that happened to a job besides its epochs."""
+
+    at: datetime
+    kind: str
+    """A stable word, such as `executor_lost`."""
+    text: str
+    """One sentence for people."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    attempt: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class EpochRecord:
     """One epoch as one attempt saw it.
 

@@ -6,7 +6,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +16,10 @@ import typer
 from holdfast.cli import output
 from holdfast.cli.options import JsonOption
 from holdfast.cli.output import Column, count, seconds, size, write_line
+from holdfast.cli.progress import CountedProgress
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
-
     from holdfast.bench.measure import Failed, Measured
     from holdfast.bench.section import Section
 
@@ -34,7 +32,7 @@ def bench(
             "--only",
             metavar="NAME",
             help="A section: throughput, state-size, rocksdb-size, timers, file-sink, "
-            "cold-start. May be repeated.",
+            "cold-start, recovery, savepoints. May be repeated.",
         ),
     ] = None,
     scale: Annotated[
@@ -49,7 +47,7 @@ def bench(
 ) -> int:
     """Measure holdfast next to plain Spark, on this machine, now.
 
-    Takes about three quarters of an hour. Figures depend on the machine; compare ratios.
+    Takes about an hour. Figures depend on the machine; compare ratios.
     """
     from holdfast.bench import machine
     from holdfast.bench.section import Work, run_section
@@ -140,39 +138,13 @@ def _failures(found: Mapping[str, Any]) -> list[str]:
 # -- while it runs ------------------------------------------------------------------------
 
 
-class _Progress:
-    """On standard error: a line per program that has ended, and a bar on a terminal."""
-
+class _Progress(CountedProgress):
     def __init__(self, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-        from rich.progress import TimeElapsedColumn as Elapsed
-
-        console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-        self._bar = Progress(
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            Elapsed(),
-            TextColumn("{task.description}", markup=False),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task: TaskID = self._bar.add_task("", total=total)
-        self._total, self._done, self._label, self._began = total, 0, "", 0.0
-
-    def __enter__(self) -> _Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def step(self, text: str) -> None:
-        self._bar.update(self._task, description=text)
+        super().__init__(total)
+        self._label = ""
 
     def begin(self, section: str, label: str) -> None:
-        self._label, self._began = f"{section}: {label}", time.monotonic()
+        self._label = f"{section}: {label}"
         self.step(self._label)
 
     def epoch(self, number: int) -> None:
@@ -181,18 +153,13 @@ class _Progress:
     def end(self, section: str, label: str, outcome: Measured | Failed) -> None:
         from holdfast.bench.measure import Failed
 
-        self._done = min(self._done + 1, self._total)
-        self._bar.update(self._task, completed=self._done)
-        line = f"[{self._done}/{self._total}] {section}: {label}"
+        line = f"{self.count()} {section}: {label}"
         if isinstance(outcome, Failed):
-            self._say(f"{line}: FAILED, {outcome.reason}; the end of {outcome.log}:")
+            self.say(f"{line}: FAILED, {outcome.reason}; the end of {outcome.log}:")
             for text in outcome.tail:
-                self._say(f"    {output.clean(text)}")
+                self.say(f"    {output.clean(text)}")
         else:
-            self._say(f"{line}: {len(outcome.epochs)} batches, {outcome.seconds:.0f} s")
-
-    def _say(self, line: str) -> None:
-        self._bar.console.print(line, soft_wrap=True)
+            self.say(f"{line}: {len(outcome.epochs)} batches, {outcome.seconds:.0f} s")
 
 
 # -- tables -------------------------------------------------------------------------------
@@ -248,6 +215,8 @@ _TITLES = {
     "timers": "Timers: the same batch while timers are pending that do not fire",
     "file-sink": "File sink: exactly-once Parquet files against Spark's own file sink",
     "cold-start": "Cold start: from the start of the process to the first committed epoch",
+    "recovery": "Recovery: from kill -9 of the driver to the next committed epoch",
+    "savepoints": "Savepoints: taking one, the job meanwhile, and starting from one",
 }
 _COLUMNS = {
     "throughput": [
@@ -322,13 +291,48 @@ _COLUMNS = {
         _duration("warm_epoch", "SECOND EPOCH"),
         _FAILED,
     ],
+    "recovery": [
+        _NAME,
+        Column(key="kills", title="KILLS", text=count, right=True),
+        _duration("total", "TOTAL"),
+        _duration("longest", "LONGEST"),
+        _duration("detect", "DETECT"),
+        _duration("python", "PYTHON"),
+        _duration("jvm", "JVM"),
+        _duration("planning", "PLANNING"),
+        _duration("query", "QUERY START"),
+        _duration("workers", "WORKERS"),
+        _duration("load", "LOAD STATE"),
+        _duration("first_epoch", "FIRST EPOCH"),
+        _duration("warm_epoch", "WARM EPOCH"),
+        _IS_EXACT,
+        _FAILED,
+    ],
+    "savepoints": [
+        Column(key="name", title="WHAT"),
+        Column(key="keys", title="KEYS", text=count, right=True),
+        Column(key="runs", title="TIMES", text=count, right=True),
+        _duration("median", "MEDIAN"),
+        _duration("longest", "LONGEST"),
+        _duration("find", "FIND"),
+        _duration("link", "LINK"),
+        _duration("sync", "FLUSH"),
+        _duration("hash", "HASH"),
+        Column(key="files", title="FILES", text=count, right=True),
+        _bytes("bytes", "SIZE"),
+        _duration("verify", "VERIFY BEFORE"),
+        _duration("first_epoch", "FIRST EPOCH AFTER"),
+        _IS_EXACT,
+        _FAILED,
+    ],
 }
 _BAR_COLUMNS = [
     Column(key="what", title="BAR"),
     Column(key="wanted", title="WANTED", right=True),
-    Column(key="measured", title="MEASURED", text=_times, right=True),
+    Column(key="shown", title="MEASURED", right=True),
     Column(key="verdict", title="VERDICT"),
 ]
+_UNITS: Mapping[str, Callable[[float | None], str]] = {"times": _times, "seconds": seconds}
 
 
 def _show_section(name: str, summary: Mapping[str, Any], scale: float) -> None:
@@ -336,13 +340,15 @@ def _show_section(name: str, summary: Mapping[str, Any], scale: float) -> None:
     output.show_rows(summary["rows"], _COLUMNS[name], as_json=False)
     if not summary["bars"]:
         return
-    bars = [
-        bar | {"wanted": f"{'at least' if bar['at_least'] else 'at most'} {_times(bar['bar'])}"}
-        for bar in summary["bars"]
-    ]
-    output.show_rows(bars, _BAR_COLUMNS, as_json=False)
+    output.show_rows([_shown(bar) for bar in summary["bars"]], _BAR_COLUMNS, as_json=False)
     if scale != 1:
         write_line(f"The bars are meant for the whole work; this was scale {scale:g}.")
+
+
+def _shown(bar: Mapping[str, Any]) -> dict[str, Any]:
+    text = _UNITS[bar["unit"]]
+    wanted = f"{'at least' if bar['at_least'] else 'at most'} {text(bar['bar'])}"
+    return {**bar, "wanted": wanted, "shown": text(bar["measured"])}
 
 
 def _show_machine(found: Mapping[str, Any], when: str) -> None:

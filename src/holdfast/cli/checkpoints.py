@@ -93,18 +93,16 @@ def _follow(registry: Registry, job_id: str, last: int | None, *, as_json: bool)
 
     A job that was killed still counts as running, so following spans a crash and resume.
     """
-    shown: set[tuple[int, int]] = set()
     records = registry.epochs(job_id, last)
-    first = records[0].epoch if records else 0
+    settled = (records[0].attempt, records[0].epoch - 1) if records else (0, -1)
     while True:
         # Asked before the records are read: what a job wrote before it ended is not missed.
         over = registry.job(job_id).state in _OVER
-        newest = max((epoch for epoch, _attempt in shown), default=first)
-        for record in registry.epochs(job_id, after=newest - 1):
-            place = (record.epoch, record.attempt)
-            if record.status != "RUNNING" and place not in shown:
-                shown.add(place)
-                _print_epoch(record, as_json=as_json)
+        for record in registry.epochs(job_id, after=settled):
+            if record.status == "RUNNING":
+                break  # it is shown when it has ended, and before those that come after it
+            settled = (record.attempt, record.epoch)
+            _print_epoch(record, as_json=as_json)
         if over:
             return
         time.sleep(POLL_SECONDS)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import output
 from holdfast.cli.options import JsonOption, settings_for
+from holdfast.cli.signals import terminable
 
 if TYPE_CHECKING:
     from holdfast.demo.place import DemoPlace
@@ -38,41 +36,26 @@ def demo(
     ] = 0,
     json_output: JsonOption = False,
 ) -> int:
-    """Watch a job survive kill -9, and check every row of its output.
+    """Watch a job survive kill -9 and an upgrade, and check every row of its output.
 
-    A stream of synthetic Wikipedia edits, a running balance per user, a driver that is
-    killed in the middle of an epoch and started again; then DuckDB computes the same from
-    the input, and both are compared. It takes about a minute and needs no server.
+    A stream of synthetic Wikipedia edits, a running balance per user, a driver that is killed
+    in the middle of an epoch, a job that restarts by itself, is stopped with a savepoint and
+    comes back with other code and another parallelism; then DuckDB computes the same from the
+    input, and both are compared. It takes about two minutes and needs no server.
     """
     from holdfast.demo.place import DemoPlace
-    from holdfast.demo.proof import require_duckdb
     from holdfast.demo.screen import RichScreen, SilentScreen
     from holdfast.demo.story import tell
 
-    require_duckdb()
     place = DemoPlace(directory or settings_for().values.home / "demo")
     screen: Screen = SilentScreen() if json_output else RichScreen()
-    with _terminable():
+    with terminable():
         result = tell(place, screen, edits=edits, seed=seed)
     if json_output:
         output.print_json(result.to_dict())
     else:
         _conclude(place, screen, result)
     return 0 if result.proof.holds else 1
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM unwind as Ctrl-C does: the driver must not outlive the demo."""
-
-    def handle(number: int, _: Any) -> None:
-        raise SystemExit(128 + number)
-
-    previous = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _conclude(place: DemoPlace, screen: Screen, result: DemoResult) -> None:
@@ -83,7 +66,7 @@ def _conclude(place: DemoPlace, screen: Screen, result: DemoResult) -> None:
     if result.proof.holds:
         verdict = (
             f"All equal: {edits} edits of {users} users, none lost, none counted twice, "
-            f"one kill -9. {result.seconds:.0f} s."
+            f"one kill -9, one upgrade, one rollback. {result.seconds:.0f} s."
         )
     else:
         verdict = "The output differs from the input. This must not happen: please report it."
@@ -96,14 +79,16 @@ def _conclude(place: DemoPlace, screen: Screen, result: DemoResult) -> None:
             ("output", f"{place.balances}/*.parquet"),
             ("input", f"{place.edits}/*.jsonl"),
             ("checkpoint", str(place.job.checkpoint)),
-            ("driver's log", str(place.log)),
+            ("supervisor's log", str(place.log)),
         ],
     )
     screen.lines(
         "\nTry next",
         [
             ("every epoch", f"holdfast checkpoints {JOB} {home}"),
-            ("both attempts", f"holdfast attempts {JOB} {home}"),
+            ("all attempts", f"holdfast attempts {JOB} {home}"),
+            ("its savepoints", f"holdfast savepoint tree {JOB} {home}"),
+            ("a balance", f"holdfast state get {JOB} balances NAME {home}"),
             ("its state now", f"holdfast show {JOB} {home}"),
         ],
     )

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.output import Column
 from holdfast.control.growth import growth
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.control.registry import AttemptRow, JobRow
@@ -51,6 +53,8 @@ _ATTEMPT_COLUMNS = [
     Column(key="host", title="HOST"),
     Column(key="started", title="STARTED", text=output.time_of_day),
     Column(key="ended", title="ENDED", text=output.time_of_day),
+    Column(key="began_from", title="FROM"),
+    Column(key="failure_class", title="CLASS", text=output.optional),
     Column(key="error", title="ERROR", text=_error_line),
 ]
 
@@ -140,6 +144,7 @@ def show(
         "state_rows": epoch.state_rows if epoch else None,
         "state_bytes": epoch.state_bytes if epoch else None,
         "watermark": epoch.watermark if epoch else None,
+        "came_from": _came_from(row),
         "info": dict(last.info) if last else {},
         "spec": dict(row.spec),
     }
@@ -151,9 +156,24 @@ def show(
         Column(key="state_bytes", title="STATE SIZE", text=output.size),
         Column(key="watermark", title="WATERMARK", text=output.time_of_day),
         Column(key="error", title="LAST ERROR", text=_error_line),
+        Column(key="came_from", title="CAME FROM", text=output.optional),
         *(_spec_column(fields, key) for key in row.spec),
     ]
     output.show_fields(fields, columns, as_json=json_output)
+
+
+def _came_from(row: JobRow) -> str | None:
+    """What a job goes on from, if it was forked or taken back."""
+    from holdfast.checkpoint.identity import JobDirectory
+
+    identity = None
+    with suppress(HoldfastError, KeyError):
+        identity = JobDirectory.at(Path(row.spec["directory"])).load()
+    if identity is None:
+        return None
+    if identity.fork is not None:
+        return identity.fork.sentence
+    return identity.timelines[-1].origin or None
 
 
 def _show_operators(
@@ -231,7 +251,7 @@ def attempts(
     with open_registry(home) as registry:
         rows = registry.attempts(registry.job(job).id)
     output.show_rows(
-        [_fields(row) for row in rows],
+        [_fields(row) | {"began_from": row.info.get("from", "")} for row in rows],
         _ATTEMPT_COLUMNS,
         as_json=json_output,
         empty="This job has not been started yet.",

@@ -15,7 +15,25 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import bench, checkpoints, config, demo, doctor, jobs, run
+from holdfast.cli import (
+    bench,
+    check,
+    checkpoints,
+    cluster,
+    config,
+    control,
+    demo,
+    doctor,
+    drill,
+    jobs,
+    logs,
+    metrics,
+    operations,
+    rehearse,
+    run,
+    savepoint,
+    state,
+)
 from holdfast.cli.output import clean, plain, write_line
 from holdfast.errors import HoldfastError
 
@@ -23,20 +41,38 @@ app = typer.Typer(
     name="holdfast",
     help="Stateful streaming on Apache Spark that you can trust.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("resume")(run.resume)
+app.command("stop")(control.stop)
+app.command("suspend")(control.suspend)
+app.command("cancel")(control.cancel)
+app.command("rescale")(operations.rescale)
+app.command("rollback")(operations.rollback)
+app.command("upgrade")(operations.upgrade)
+app.command("fork")(rehearse.fork)
+app.command("diff")(rehearse.diff)
+app.command("promote")(rehearse.promote)
+app.command("logs")(logs.logs)
+app.command("events")(logs.events)
 app.command("ps")(jobs.ps)
 app.command("show")(jobs.show)
 app.command("attempts")(jobs.attempts)
 app.command("checkpoints")(checkpoints.checkpoints)
+app.command("check")(check.check)
+app.command("metrics")(metrics.metrics)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
+app.command("drill")(drill.drill)
+app.add_typer(savepoint.app, name="savepoint")
+app.add_typer(state.app, name="state")
 app.add_typer(config.app, name="config")
+app.add_typer(cluster.app, name="cluster")
 
 
 def _print_version(wanted: bool) -> None:

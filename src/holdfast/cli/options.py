@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,6 +20,15 @@ HomeOption = Annotated[
 ]
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", help="Name of the job, or the beginning of its id.")
+]
+
+SinkOption = Annotated[
+    Literal["rewind", "keep", "new"] | None,
+    typer.Option(
+        "--sink",
+        help="What becomes of output that came after --from: remove it (rewind), leave it "
+        "(keep), or write to a new directory (new).",
+    ),
 ]
 
 

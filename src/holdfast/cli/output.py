@@ -21,6 +21,8 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
 
 # CSI and the other escape sequences, then OSC strings up to their end.
 _ESCAPES = re.compile(
@@ -42,6 +44,14 @@ class Column:
     title: str
     text: Format = str
     right: bool = False
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A line of a tree, and what hangs below it."""
+
+    text: str
+    below: tuple[Branch, ...] = ()
 
 
 def clean(text: str, *, keep_lines: bool = False) -> str:
@@ -81,6 +91,15 @@ def show_fields(fields: Mapping[str, Any], columns: Sequence[Column], *, as_json
     for column in columns:
         table.add_row(Text(column.title), Text(_cell(fields, column)))
     _console().print(table)
+
+
+def show_trees(trees: Sequence[Branch]) -> None:
+    from rich.tree import Tree
+
+    for branch in trees:
+        tree = Tree(_line(branch))
+        _grow(tree, branch.below)
+        _console().print(tree)
 
 
 def write_fields_line(fields: Mapping[str, Any], columns: Sequence[Column]) -> None:
@@ -185,6 +204,17 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> Any:
         # Text, not str: Rich would read [brackets] in a string as markup.
         table.add_row(*(Text(_cell(row, column)) for column in columns))
     return table
+
+
+def _grow(tree: Tree, branches: Sequence[Branch]) -> None:
+    for branch in branches:
+        _grow(tree.add(_line(branch)), branch.below)
+
+
+def _line(branch: Branch) -> Text:
+    from rich.text import Text
+
+    return Text(clean(branch.text))
 
 
 def _cell(row: Mapping[str, Any], column: Column) -> str:

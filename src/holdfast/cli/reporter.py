@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-from holdfast.checkpoint.record import EpochRecord
+from holdfast.checkpoint.record import EpochRecord, JobEvent, StartReport
 from holdfast.cli.output import clean, count, print_json_line, seconds, size, write_line
 from holdfast.control.states import RunState
 from holdfast.errors import HoldfastError
-from holdfast.job.job import Job
 
 
 class TextReporter:
@@ -18,25 +14,23 @@ class TextReporter:
     def __init__(self) -> None:
         self._epochs = self._rows = 0
 
-    def started(self, job: Job, attempt: int, info: Any, directory: Path) -> None:
-        how = "resumed from its last checkpoint" if info.resumed else "started without state"
-        write_line(f"job {job.name}: attempt {attempt}, {how}")
-        write_line(f"  guarantee   {info.guarantee.level}, end to end")
-        for weak in info.guarantee.weak_links:
+    def started(self, start: StartReport) -> None:
+        how = "resumed from its last checkpoint" if start.resumed else "started without state"
+        write_line(f"job {start.job}: attempt {start.attempt}, {how}")
+        write_line(f"  guarantee   {start.guarantee}, end to end")
+        for weak in start.weak_links:
             write_line(f"              {clean(weak)}")
-        identity = info.identity
         write_line(
-            f"  state       {identity.parallelism} partitions, {identity.key_groups} key "
-            f"groups, {job.checkpoint.backend} backend, epoch every {job.checkpoint.interval}"
+            f"  state       {start.parallelism} partitions, {start.key_groups} key groups, "
+            f"{start.backend} backend, epoch every {start.interval}"
         )
-        for uid, source in info.graph.sources.items():
-            write_line(f"  source      {uid}: {clean(source.describe())}")
-        for uid, sink in info.graph.sinks.items():
-            write_line(f"  sink        {uid}: {clean(sink.describe())}, {sink.delivery}")
-        write_line(f"  kept in     {clean(str(directory))}")
-        for uid, step in info.graph.steps.items():
-            if not step.forgets:
-                write_line(f"  note        {uid} keeps every key that it has ever seen: no TTL")
+        for uid, source in start.sources.items():
+            write_line(f"  source      {uid}: {clean(source)}")
+        for uid, sink in start.sinks.items():
+            write_line(f"  sink        {uid}: {clean(sink)}")
+        write_line(f"  kept in     {clean(start.directory)}")
+        for uid in start.never_forget:
+            write_line(f"  note        {uid} keeps every key that it has ever seen: no TTL")
 
     def epoch(self, record: EpochRecord) -> None:
         self._epochs += 1
@@ -49,6 +43,9 @@ class TextReporter:
             f"state {count(record.state_rows)} keys, {size(record.state_bytes)}{skipped}{late}"
         )
 
+    def happened(self, event: JobEvent) -> None:
+        write_line(f"{event.kind}: {clean(event.text)}")
+
     def ended(self, state: RunState, error: HoldfastError | None) -> None:
         write_line(f"{state.value}: {count(self._epochs)} epochs, {count(self._rows)} rows")
 
@@ -56,21 +53,15 @@ class TextReporter:
 class JsonReporter:
     """One JSON object per line."""
 
-    def started(self, job: Job, attempt: int, info: Any, directory: Path) -> None:
-        print_json_line(
-            {
-                "event": "started",
-                "job": job.name,
-                "attempt": attempt,
-                "resumed": info.resumed,
-                "guarantee": info.guarantee.level,
-                "directory": directory,
-                "timings": info.timings,
-            }
-        )
+    def started(self, start: StartReport) -> None:
+        print_json_line({"event": "started", **vars(start)})
 
     def epoch(self, record: EpochRecord) -> None:
         print_json_line({"event": "epoch", **record.to_dict()})
+
+    def happened(self, event: JobEvent) -> None:
+        fields = {"event": event.kind, "at": event.at, "text": event.text}
+        print_json_line(fields | {"attempt": event.attempt, "data": dict(event.data)})
 
     def ended(self, state: RunState, error: HoldfastError | None) -> None:
         print_json_line({"event": "ended", "state": state.value})

@@ -1,60 +1,181 @@
-"""`holdfast run`: a job in the foreground."""
+"""`holdfast run` and `holdfast resume`."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.cli.options import HomeOption, settings_for
+from holdfast.cli.options import (
+    HomeOption,
+    JobArgument,
+    SinkOption,
+    open_registry,
+    settings_for,
+)
+from holdfast.cli.output import print_json, write_line
+from holdfast.cli.plans import show_check
+
+if TYPE_CHECKING:
+    from holdfast.control.launch import Launch
+
+JsonLines = Annotated[bool, typer.Option("--json", help="Print progress as JSON lines.")]
+Detach = Annotated[
+    bool,
+    typer.Option("--detach", "-d", help="Hand the job to a supervisor in the background."),
+]
+_CANCELED = 130
+JobInFile = Annotated[
+    str | None,
+    typer.Option("--job", metavar="NAME", help="Which job, if the file has several."),
+]
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="Process what is there, then end.")
+]
+Parallelism = Annotated[
+    int | None, typer.Option("--parallelism", metavar="N", min=1, help="Partitions.")
+]
+Master = Annotated[str | None, typer.Option("--master", metavar="M", help="Spark master.")]
 
 
 def run(
     *,
     app: Annotated[Path, typer.Argument(metavar="APP.py", help="The file with the job.")],
-    job: Annotated[
+    job: JobInFile = None,
+    available_now: AvailableNow = False,
+    name: Annotated[
         str | None,
-        typer.Option("--job", metavar="NAME", help="Which job, if the file has several."),
+        typer.Option(
+            "--name", metavar="NAME", help="Run it under another name than the file's."
+        ),
     ] = None,
-    available_now: Annotated[
-        bool, typer.Option("--available-now", help="Process what is there, then end.")
-    ] = False,
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="M", help="Spark master.")
-    ] = None,
-    parallelism: Annotated[
-        int | None, typer.Option("--parallelism", metavar="N", min=1, help="Partitions.")
-    ] = None,
+    master: Master = None,
+    parallelism: Parallelism = None,
     home: HomeOption = None,
     max_epochs: Annotated[
         int | None,
         typer.Option("--max-epochs", metavar="N", min=1, help="End after so many epochs."),
     ] = None,
-    json_output: Annotated[
-        bool, typer.Option("--json", help="Print progress as JSON lines.")
+    start_from: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="POINT", help="Start from a savepoint, or from checkpoint:N."
+        ),
+    ] = None,
+    sink: SinkOption = None,
+    allow_dropped: Annotated[
+        bool,
+        typer.Option(
+            "--allow-non-restored-state",
+            help="With --from: leave state behind that the code has no place for.",
+        ),
     ] = False,
+    claim: Annotated[
+        bool,
+        typer.Option(
+            "--claim", help="With --from: the savepoint is removed once the job has it."
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what --from would do.")
+    ] = False,
+    detach: Detach = False,
+    unsupervised: Annotated[
+        bool,
+        typer.Option("--unsupervised", help="One attempt in this very process, for debuggers."),
+    ] = False,
+    json_output: JsonLines = False,
 ) -> int:
-    """Run a job in the foreground.
+    """Run a job under supervision.
 
-    It goes on from its last checkpoint; without one it begins anew.
+    It goes on from its last checkpoint; without one it begins anew. When an attempt fails,
+    the job's restart strategy decides what happens. Ctrl-C lets the running epoch finish and
+    suspends the job; a second one cuts it short.
     """
-    settings = settings_for(home=home, master=master).values
-    _log_to_stderr(settings.log_level)
-    from holdfast.cli.reporter import JsonReporter, TextReporter
-    from holdfast.control.runner import run_app
+    from holdfast.control.launch import Launch
 
-    return run_app(
-        app,
+    launch = Launch(
+        app=app,
         job_name=job,
+        name=name,
         available_now=available_now,
         parallelism=parallelism,
         max_epochs=max_epochs,
-        settings=settings,
-        reporter=JsonReporter() if json_output else TextReporter(),
+        start_from=start_from,
+        sink_choice=sink,
+        allow_dropped=allow_dropped,
+        claim=claim,
     )
+    settings = settings_for(home=home, master=master).values
+    if dry_run:
+        from holdfast.control.restore_check import check_restore
+
+        return show_check(check_restore(launch, settings), as_json=json_output)
+    return start(
+        launch,
+        settings,
+        master=master,
+        detach=detach,
+        unsupervised=unsupervised,
+        json_output=json_output,
+    )
+
+
+def resume(
+    job: JobArgument,
+    master: Master = None,
+    detach: Detach = False,
+    home: HomeOption = None,
+    json_output: JsonLines = False,
+) -> int:
+    """Run a job again as it was last started, from its last checkpoint."""
+    from holdfast.control.launch import Launch
+
+    with open_registry(home) as registry:
+        row = registry.job(job)
+    launch = Launch.from_spec(row.name, row.spec)
+    settings = settings_for(home=home, master=master).values
+    return start(launch, settings, master=master, detach=detach, json_output=json_output)
+
+
+def start(
+    launch: Launch,
+    settings: Any,
+    *,
+    master: str | None,
+    detach: bool,
+    json_output: bool,
+    unsupervised: bool = False,
+) -> int:
+    """Run a job here, or hand it to the background."""
+    from holdfast.cli.reporter import JsonReporter, TextReporter
+    from holdfast.control.launch import run_detached, run_supervised, run_unsupervised
+
+    if detach:
+        detached = run_detached(launch, settings, master=master)
+        if json_output:
+            print_json(asdict(detached))
+        else:
+            write_line(
+                f"job {detached.job}: attempt {detached.attempt} runs, supervised by process "
+                f"{detached.pid}"
+            )
+            write_line(f"  its log     {detached.log}")
+            write_line(f"  see it      holdfast show {detached.job}")
+            write_line(f"  end it      holdfast stop {detached.job}")
+        return 0
+    _log_to_stderr(settings.log_level)
+    reporter = JsonReporter() if json_output else TextReporter()
+    if unsupervised:
+        run_unsupervised(launch, settings, reporter)
+        return 0
+    # What the job prints must not stand between JSON lines.
+    state = run_supervised(launch, settings, reporter, quiet=json_output)
+    return _CANCELED if state == "CANCELED" else 0
 
 
 def _log_to_stderr(level: str) -> None:

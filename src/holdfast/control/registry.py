@@ -15,14 +15,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, Row, Select, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, func, insert, select, tuple_, update
 
-from holdfast.checkpoint.record import EpochRecord, EpochStatus, SinkResult
+from holdfast.checkpoint.record import EpochRecord, EpochStatus, JobEvent, SinkResult
 from holdfast.clock import Clock, SystemClock
 from holdfast.control import tables
 from holdfast.control.database import BUSY_SECONDS, Database
 from holdfast.control.states import RunState
 from holdfast.errors import HoldfastError, NotFoundError, RunFailedError, UsageError
+from holdfast.failure import FailureClass, classify
 from holdfast.types import check_name
 
 __all__ = ["AttemptRow", "JobRow", "Registry", "RunState"]
@@ -39,6 +40,8 @@ class JobRow:
     spec: Mapping[str, Any]
     created: datetime
     updated: datetime
+    lease: Mapping[str, Any] | None = None
+    """Who runs it: see :mod:`holdfast.control.lease`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,7 @@ class AttemptRow:
     ended: datetime | None
     info: Mapping[str, Any]
     error: HoldfastError | None
+    failure_class: FailureClass | None = None
 
 
 class Registry:
@@ -212,20 +216,32 @@ class Registry:
         state: RunState,
         ended: datetime,
         error: HoldfastError | None = None,
+        *,
+        last_committed: int | None = None,
     ) -> None:
-        """Close an attempt; its state is also the job's unless a newer attempt runs."""
+        """Close an attempt; its state is also the job's unless a newer attempt runs.
+
+        An epoch that it has left open is interrupted, unless it is known to be committed.
+        """
         table = tables.attempts
         with self._database.write() as connection:
             closed = connection.execute(
                 update(table)
                 .where(table.c.id == attempt_id)
-                .values(state=state.value, ended=ended, error=_error_json(error))
+                .values(
+                    state=state.value,
+                    ended=ended,
+                    error=_error_json(error),
+                    failure_class=classify(error) if error else None,
+                )
                 .returning(table.c.job_id, table.c.number)
             ).first()
             if closed is None:
                 raise NotFoundError(
                     "ATTEMPT_NOT_FOUND", f"the registry has no attempt with id {attempt_id}."
                 )
+            # An attempt that was replaced may end long after: the epochs of newer ones go on.
+            self._close_epochs(connection, closed.job_id, last_committed, up_to=closed.number)
             newest = select(func.max(table.c.number)).where(table.c.job_id == closed.job_id)
             if connection.execute(newest).scalar() == closed.number:
                 self._set_job_state(connection, closed.job_id, state)
@@ -266,14 +282,31 @@ class Registry:
         closed = connection.execute(
             update(tables.attempts)
             .where(tables.attempts.c.job_id == job_id, tables.attempts.c.ended.is_(None))
-            .values(state=RunState.FAILED.value, ended=ended, error=_error_json(lost))
+            .values(
+                state=RunState.FAILED.value,
+                ended=ended,
+                error=_error_json(lost),
+                failure_class=FailureClass.LOST_DRIVER,
+            )
         )
-        if closed.rowcount == 0:
-            return
+        if closed.rowcount:
+            self._close_epochs(connection, job_id, last_committed)
+
+    @staticmethod
+    def _close_epochs(
+        connection: Connection,
+        job_id: str,
+        last_committed: int | None,
+        *,
+        up_to: int | None = None,
+    ) -> None:
+        """Those that are open, of attempts `up_to` that number; None: of all."""
         table = tables.epochs
         open_epochs = select(table.c.record).where(
             table.c.job_id == job_id, table.c.status == EpochStatus.RUNNING.value
         )
+        if up_to is not None:
+            open_epochs = open_epochs.where(table.c.attempt <= up_to)
         for record in connection.execute(open_epochs).scalars().all():
             committed = last_committed is not None and record["epoch"] <= last_committed
             status = EpochStatus.COMMITTED if committed else EpochStatus.INTERRUPTED
@@ -285,6 +318,70 @@ class Registry:
                     table.c.attempt == record["attempt"],
                 )
                 .values(status=status.value, record=record | {"status": status.value})
+            )
+
+    # -- events and requests --------------------------------------------------------
+
+    def add_event(self, job_id: str, event: JobEvent) -> None:
+        values = {"job_id": job_id, **vars(event), "data": dict(event.data)}
+        with self._database.write() as connection:
+            connection.execute(insert(tables.events).values(values))
+
+    def events(self, job_id: str, last: int | None = None) -> list[JobEvent]:
+        """Oldest first; `last` keeps the newest only."""
+        table = tables.events
+        query = (
+            select(table)
+            .where(table.c.job_id == job_id)
+            .order_by(table.c.id.desc())
+            .limit(last)
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return [
+            JobEvent(
+                at=row.at, kind=row.kind, text=row.text, data=row.data, attempt=row.attempt
+            )
+            for row in reversed(rows)
+        ]
+
+    def ask(self, job_id: str, kind: str, asked_by: str) -> int:
+        """Leave a request for the job's supervisor; returns its number."""
+        values = {
+            "job_id": job_id,
+            "kind": kind,
+            "asked": self._clock.now(),
+            "asked_by": asked_by,
+        }
+        with self._database.write() as connection:
+            created = connection.execute(
+                insert(tables.requests).values(values).returning(tables.requests.c.id)
+            )
+            return int(created.scalar_one())
+
+    def take_requests(self, job_id: str) -> list[str]:
+        """What has been asked for since the last call, oldest first; each only once."""
+        table = tables.requests
+        waiting = (table.c.job_id == job_id) & table.c.taken.is_(None)
+        query = select(table.c.id, table.c.kind).where(waiting).order_by(table.c.id)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        if not rows:
+            return []
+        with self._database.write() as connection:
+            connection.execute(
+                update(table)
+                .where(table.c.id.in_([row.id for row in rows]))
+                .values(taken=self._clock.now())
+            )
+        return [row.kind for row in rows]
+
+    def set_lease(self, job_id: str, lease: Mapping[str, Any] | None) -> None:
+        with self._database.write() as connection:
+            connection.execute(
+                update(tables.jobs)
+                .where(tables.jobs.c.id == job_id)
+                .values(lease=None if lease is None else dict(lease))
             )
 
     # -- epochs ---------------------------------------------------------------------
@@ -311,18 +408,26 @@ class Registry:
             connection.execute(statement, rows)
 
     def epochs(
-        self, job_id: str, last: int | None = None, *, after: int | None = None
+        self,
+        job_id: str,
+        last: int | None = None,
+        *,
+        after: tuple[int, int] | None = None,
+        epoch: int | None = None,
     ) -> list[EpochRecord]:
-        """Oldest first; `last` keeps the newest records only, `after` those past an epoch."""
+        """In the order in which they ran; `last` keeps the newest records only, `after` those
+        past an (attempt, epoch), `epoch` those of one number."""
         table = tables.epochs
         query = (
             select(table.c.record)
             .where(table.c.job_id == job_id)
-            .order_by(table.c.epoch.desc(), table.c.attempt.desc())
+            .order_by(table.c.attempt.desc(), table.c.epoch.desc())
             .limit(last)
         )
         if after is not None:
-            query = query.where(table.c.epoch > after)
+            query = query.where(tuple_(table.c.attempt, table.c.epoch) > after)
+        if epoch is not None:
+            query = query.where(table.c.epoch == epoch)
         return self._read_epochs(query)[::-1]
 
     def sink_totals(self, job_id: str) -> dict[str, SinkResult]:
@@ -344,7 +449,7 @@ class Registry:
         query = (
             select(table.c.record)
             .where(table.c.job_id == job_id, table.c.status == EpochStatus.COMMITTED.value)
-            .order_by(table.c.epoch.desc(), table.c.attempt.desc())
+            .order_by(table.c.attempt.desc(), table.c.epoch.desc())
             .limit(1)
         )
         newest = self._read_epochs(query)
@@ -384,7 +489,12 @@ def _job(row: Row[Any]) -> JobRow:
 
 def _attempt(row: Row[Any]) -> AttemptRow:
     error = None if row.error is None else HoldfastError.from_json(json.dumps(row.error))
-    fields = dict(row._mapping) | {"state": RunState(row.state), "error": error}
+    failure_class = row.failure_class and FailureClass(row.failure_class)
+    fields = dict(row._mapping) | {
+        "state": RunState(row.state),
+        "error": error,
+        "failure_class": failure_class,
+    }
     return AttemptRow(**fields)
 
 

@@ -1,106 +1,56 @@
-"""Runs a job in the foreground: loads it, keeps its history, says what happens."""
+"""A job in this very process: one attempt, no supervisor. What `job.run()` does."""
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol
 
 from holdfast.checkpoint.identity import JobDirectory
-from holdfast.checkpoint.record import EpochRecord, EpochStatus
+from holdfast.checkpoint.record import EpochRecord, EpochStatus, JobEvent, StartReport
+from holdfast.checkpoint.restore_plan import RestorePlan
 from holdfast.clock import SystemClock
 from holdfast.config import RuntimeConfig
+from holdfast.control.cluster.master import resolve_master
 from holdfast.control.doctor import require_environment
 from holdfast.control.history import HistoryWriter
 from holdfast.control.registry import Registry
+from holdfast.control.restore import Planned
 from holdfast.control.states import RunState
-from holdfast.errors import HoldfastError, NotFoundError, UsageError, UserCodeError
+from holdfast.errors import HoldfastError
 from holdfast.job.job import Job
-from holdfast.state.trouble import user_frame
 
 
 class Reporter(Protocol):
     """Who is told about a run; the CLI shows it, a library call shows nothing."""
 
-    def started(self, job: Job, attempt: int, info: Any, directory: Path) -> None: ...
+    def started(self, start: StartReport) -> None: ...
 
     def epoch(self, record: EpochRecord) -> None: ...
+
+    def happened(self, event: JobEvent) -> None: ...
 
     def ended(self, state: RunState, error: HoldfastError | None) -> None: ...
 
 
 class Silent:
-    def started(self, job: Job, attempt: int, info: Any, directory: Path) -> None:
+    def started(self, start: StartReport) -> None:
         """Say nothing."""
 
     def epoch(self, record: EpochRecord) -> None:
         """Say nothing."""
 
-    def ended(self, state: RunState, error: HoldfastError | None) -> None:
+    def happened(self, event: JobEvent) -> None:
         """Say nothing."""
 
-
-def load_job(app: Path, job_name: str | None) -> Job:
-    """Import the user's file and find its job."""
-    if not app.is_file():
-        raise NotFoundError(
-            "APP_NOT_FOUND", f"there is no file {app}.", fix="give the path of the job's file."
-        )
-    module = _import_file(app.absolute())
-    jobs = {value.name: value for value in vars(module).values() if isinstance(value, Job)}
-    if job_name is not None:
-        if job_name not in jobs:
-            raise NotFoundError(
-                "JOB_NOT_IN_FILE",
-                f"{app} has no job {job_name!r}.",
-                fix=f"it has: {', '.join(jobs) or 'none'}.",
-            )
-        return jobs[job_name]
-    if len(jobs) != 1:
-        found = ", ".join(jobs) or "none"
-        raise UsageError(
-            "JOB_UNCLEAR",
-            f"{app} must hold one Job, or --job must name one; found: {found}.",
-            fix='write `job = hf.Job("name")` at the top level of the file.'
-            if not jobs
-            else "say which: --job NAME.",
-        )
-    return next(iter(jobs.values()))
-
-
-def _import_file(app: Path) -> ModuleType:
-    # The file's directory comes first, so that the job's own modules are found, here and,
-    # through PYTHONPATH, in the Python workers.
-    folder = str(app.parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    paths = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    spec = importlib.util.spec_from_file_location(app.stem, app)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[app.stem] = module
-    try:
-        spec.loader.exec_module(module)
-    except HoldfastError:
-        raise
-    except Exception as error:
-        place = user_frame(error)
-        raise UserCodeError(
-            "APP_FAILED_TO_LOAD",
-            f"{type(error).__name__}: {error}" + (f" at {place}." if place else "."),
-            fix="correct the file; `python FILE` shows the whole traceback.",
-            place=place,
-        ) from error
-    return module
+    def ended(self, state: RunState, error: HoldfastError | None) -> None:
+        """Say nothing."""
 
 
 def run_job(
@@ -111,6 +61,8 @@ def run_job(
     available_now: bool = False,
     max_epochs: int | None = None,
     reporter: Reporter | None = None,
+    app_folder: Path | None = None,
+    restore: Planned | None = None,
 ) -> RunState:
     """Run one attempt of a job; raises what ended it."""
     job.declared_pipeline  # noqa: B018 - a job without one is refused before anything starts
@@ -120,28 +72,33 @@ def run_job(
     require_environment()
     clock = SystemClock()
     directory = JobDirectory(runtime.storage, job.name)
-    with directory.locked(), Registry(registry_url) as registry:
+    with directory.locked() as lease, Registry(registry_url) as registry:
         registry.ensure_schema()
-        row = registry.register_job(job.name, _spec(job, directory))
+        row = registry.register_job(job.name, job_spec(job, directory))
+        plan = None if restore is None else restore()
         attempt = registry.start_attempt(
             row.id,
             os.getpid(),
             socket.gethostname(),
             clock.now(),
-            {"master": runtime.master},
+            {"master": runtime.master, "from": starting_point(job, directory, plan)},
             last_committed=directory.last_committed(),
         )
         history = HistoryWriter(registry, row.id)
         stop = threading.Event()
 
-        def on_start(info: Any) -> None:
+        def on_start(start: StartReport) -> None:
             registry.set_state(row.id, RunState.RUNNING)
-            reporter.started(job, attempt.number, info, directory.path)
+            reporter.started(start)
 
         def on_epoch(record: EpochRecord) -> None:
             history.put(record)
             if record.status is EpochStatus.COMMITTED:
                 reporter.epoch(record)
+
+        def on_event(event: JobEvent) -> None:
+            registry.add_event(row.id, event)
+            reporter.happened(event)
 
         state, failure = RunState.FAILED, None
         try:
@@ -151,8 +108,8 @@ def run_job(
             with _stop_on_signals(stop):
                 ended = run_attempt(
                     AttemptRequest(
-                        job, runtime, directory, attempt.number, available_now,
-                        max_epochs, stop, on_start, on_epoch,
+                        job, runtime, directory, attempt.number, lease.epoch, available_now,
+                        max_epochs, stop, on_start, on_epoch, on_event, app_folder, plan,
                     )
                 )  # fmt: skip
             state = RunState.FINISHED if ended else RunState.SUSPENDED
@@ -164,7 +121,13 @@ def run_job(
             raise
         finally:
             history.close()
-            registry.end_attempt(attempt.id, state, clock.now(), failure)
+            registry.end_attempt(
+                attempt.id,
+                state,
+                clock.now(),
+                failure,
+                last_committed=directory.last_committed(),
+            )
             reporter.ended(state, failure)
     return state
 
@@ -176,17 +139,29 @@ def _from_settings() -> tuple[RuntimeConfig, str]:
 
 
 def runtime_config(settings: Any) -> RuntimeConfig:
+    master = resolve_master(settings.master, settings.home)
     return RuntimeConfig(
         storage=settings.storage,
-        master=settings.master,
+        master=master.url,
+        conf_dir=master.conf_dir,
         driver_memory=settings.driver_memory,
         heap_limit=settings.heap_limit,
         rocksdb_memory=settings.rocksdb_memory,
+        cache=str(settings.home / "cache") if settings.fast_start else None,
         spark=settings.spark,
     )
 
 
-def _spec(job: Job, directory: JobDirectory) -> dict[str, Any]:
+def starting_point(job: Job, directory: JobDirectory, plan: RestorePlan | None = None) -> str:
+    """Where an attempt goes on from, for the history."""
+    if plan is not None and plan.of_job and not plan.is_done(directory.load()):
+        return plan.whence.removeprefix("from ")
+    last = directory.last_committed()
+    return "nothing" if job.checkpoint.mode == "none" or last is None else f"epoch {last}"
+
+
+def job_spec(job: Job, directory: JobDirectory, **how: Any) -> dict[str, Any]:
+    """What the registry keeps of a job's declaration; `how` it was started."""
     return {
         "directory": str(directory.path),
         "checkpoint": {
@@ -195,6 +170,7 @@ def _spec(job: Job, directory: JobDirectory) -> dict[str, Any]:
         },
         "restart": repr(job.restart),
         "parallelism": job.parallelism,
+        **how,
     }
 
 
@@ -218,28 +194,3 @@ def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def run_app(
-    app: Path,
-    *,
-    job_name: str | None,
-    available_now: bool,
-    parallelism: int | None,
-    max_epochs: int | None,
-    settings: Any,
-    reporter: Reporter,
-) -> int:
-    """`holdfast run APP.py`."""
-    job = load_job(app, job_name)
-    if parallelism is not None:
-        job.parallelism = parallelism
-    run_job(
-        job,
-        runtime=runtime_config(settings),
-        registry_url=str(settings.registry_url),
-        available_now=available_now,
-        max_epochs=max_epochs,
-        reporter=reporter,
-    )
-    return 0

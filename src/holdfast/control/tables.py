@@ -18,6 +18,7 @@ from sqlalchemy import (
     DateTime,
     Dialect,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     String,
@@ -26,7 +27,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_HEAD = "0001"
+SCHEMA_HEAD = "0003"
 """The newest migration. Kept here so that a start-up need not import Alembic to know it."""
 
 
@@ -69,6 +70,7 @@ jobs = Table(
     Column("spec", JSON, nullable=False),
     Column("created", UtcDateTime, nullable=False),
     Column("updated", UtcDateTime, nullable=False),
+    Column("lease", JSON(none_as_null=True)),
 )
 
 attempts = Table(
@@ -84,6 +86,7 @@ attempts = Table(
     Column("ended", UtcDateTime),
     Column("info", JSON, nullable=False),
     Column("error", JSON(none_as_null=True)),
+    Column("failure_class", String(16)),
     UniqueConstraint("job_id", "number"),
 )
 
@@ -98,4 +101,31 @@ epochs = Table(
     Column("status", String(16), nullable=False),
     # The whole record as JSON: a new figure in it needs no migration.
     Column("record", JSON, nullable=False),
+    # The order in which they ran: a job that is taken back counts its epochs anew.
+    Index("ix_epochs_in_time", "job_id", "attempt", "epoch"),
 )
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("attempt", Integer),
+    Column("at", UtcDateTime, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("text", String, nullable=False),
+    Column("data", JSON, nullable=False),
+)
+"""What happened to a job besides its epochs: restarts, lost workers, commands."""
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("kind", String(16), nullable=False),
+    Column("asked", UtcDateTime, nullable=False),
+    Column("asked_by", String(255), nullable=False),
+    Column("taken", UtcDateTime),
+)
+"""What people want of a running job; its supervisor looks here."""

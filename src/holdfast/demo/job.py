@@ -26,11 +26,20 @@ class RunningBalance(hf.KeyedProcess):
         yield edit.user, edit.edit, self.edits.value, self.total.value
 
 
-job = hf.Job("wiki-demo", checkpoint=hf.CheckpointConfig(interval="1 s"), parallelism=2)
+job = hf.Job(
+    "wiki-demo",
+    checkpoint=hf.CheckpointConfig(interval="1 s"),
+    restart=hf.FixedDelay(attempts=3, delay="1 s"),
+    parallelism=2,
+)
 
 
 @job.pipeline
 def pipeline(flow: hf.Flow) -> None:
+    pipeline_with(flow, RunningBalance())
+
+
+def pipeline_with(flow: hf.Flow, balance: RunningBalance) -> None:
     edits = flow.source(
         "edits",
         hf.sources.FileLog(
@@ -39,5 +48,5 @@ def pipeline(flow: hf.Flow) -> None:
             max_segments_per_epoch=5,  # a backlog is worked off in epochs of this size
         ),
     )
-    balances = flow.key_by(edits, "user").process("balances", RunningBalance())
+    balances = flow.key_by(edits, "user").process("balances", balance)
     flow.sink("out", balances, hf.sinks.Files("balances", format="parquet"))

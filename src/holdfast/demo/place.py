@@ -6,14 +6,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from holdfast.checkpoint.identity import FIRST_TIMELINE, JobDirectory
+from holdfast.checkpoint.identity import JobDirectory
+from holdfast.checkpoint.timelines import FIRST
 from holdfast.errors import ConflictError
 from holdfast.storage.file_sink_log import FileSinkLog
 from holdfast.storage.files import exclusive_lock, make_directory, remove_tree, storage_errors
 
 JOB = "wiki-demo"
 JOB_FILE = Path(__file__).with_name("job.py")
+SECOND_VERSION = Path(__file__).with_name("kilobytes.py")
 _SINK_UID = "out"
+SECOND = "t1"
+THIRD = "t2"
+"""The timeline that begins when the job is started from its savepoint."""
 _MARK = "HOLDFAST-DEMO"
 _MARK_TEXT = (
     "`holdfast demo` made this directory and empties it each time it is run.\n"
@@ -24,13 +29,13 @@ _MARK_TEXT = (
 class DemoPlace:
     """The files of a demo, all below one directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, job: str = JOB) -> None:
         self.directory = directory.expanduser().absolute()
         self.edits = self.directory / "edits"
         self.balances = self.directory / "balances"
-        self.log = self.directory / "driver.log"
+        self.log = self.directory / "supervisor.log"
         self.storage = self.directory / "jobs"
-        self.job = JobDirectory(self.storage, JOB)
+        self.job = JobDirectory(self.storage, job)
         self.registry_url = f"sqlite:///{self.directory / 'registry.db'}"
 
     @contextmanager
@@ -88,15 +93,18 @@ class Progress:
 
     def __init__(self, place: DemoPlace) -> None:
         self._place = place
-        self._sink = FileSinkLog(
-            place.balances,
-            job_id="",  # only read here, never opened
-            job_name=JOB,
-            sink_uid=_SINK_UID,
-            file_format="parquet",
-            timeline=FIRST_TIMELINE,
-        )
-        self._rows: dict[int, int] = {}
+        self._sinks = [
+            FileSinkLog(
+                place.balances,
+                job_id="",  # only read here, never opened
+                job_name=place.job.name,
+                sink_uid=_SINK_UID,
+                file_format="parquet",
+                timeline=timeline,
+            )
+            for timeline in (FIRST, SECOND, THIRD)
+        ]
+        self._rows: dict[tuple[str, int], int] = {}
 
     @property
     def rows(self) -> int:
@@ -107,13 +115,15 @@ class Progress:
         return len(self._rows)
 
     def refresh(self) -> None:
-        for epoch in self._sink.committed_epochs():
-            if epoch not in self._rows:
-                self._rows[epoch] = self._sink.record(epoch).rows
+        known, self._rows = self._rows, {}
+        for sink in self._sinks:
+            for epoch in sink.committed_epochs():
+                at = (sink.timeline, epoch)
+                self._rows[at] = known[at] if at in known else sink.record(epoch).rows
 
-    def has(self, epoch: int) -> bool:
-        self.refresh()
-        return epoch in self._rows
+    def is_in(self, timeline: str) -> bool:
+        """Whether anything of a timeline is committed."""
+        return any(at[0] == timeline for at in self._rows)
 
     def open_epoch(self) -> int | None:
         """The epoch whose input is fixed but which is not committed, if there is one."""

@@ -16,9 +16,9 @@ from holdfast.storage.filelog import FileLogProducer
 USERS = 5_000
 SEGMENTS = 100
 _NAMELESS_EVERY = 499
-_UNTIL_KILL, _UNTIL_RESUMED = 0.6, 0.9
-"""Shares of the stream that are held back on a slow machine, so that edits still arrive when
-the driver is killed, and again when it has resumed."""
+_UNTIL_KILL, _UNTIL_RESTARTED, _UNTIL_UPGRADED = 0.4, 0.65, 0.9
+"""Shares of the stream after which a slow machine is waited for, so that edits still arrive
+when the driver is killed, when the job has restarted, and when its second version runs."""
 
 
 def demo_edits(count: int, seed: int) -> Iterator[dict[str, Any]]:
@@ -53,9 +53,12 @@ class EditProducer:
         return self.produced == self._edits
 
     def after_kill(self) -> None:
-        self._allow(_UNTIL_RESUMED)
+        self._allow(_UNTIL_RESTARTED)
 
-    def after_resume(self) -> None:
+    def after_restart(self) -> None:
+        self._allow(_UNTIL_UPGRADED)
+
+    def after_upgrade(self) -> None:
         self._allow(1.0)
 
     def _allow(self, share: float) -> None:

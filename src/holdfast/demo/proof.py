@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import EnvironmentProblem, RunFailedError
+from holdfast.errors import RunFailedError
 from holdfast.storage.filelog import segments
 
 if TYPE_CHECKING:
@@ -66,19 +66,6 @@ class Proof:
         return all(row.equal for row in self.balances) and all(c.equal for c in self.checks)
 
 
-def require_duckdb() -> None:
-    """Before anything starts: the comparison is the point of the demo."""
-    try:
-        import duckdb  # noqa: F401
-    except ImportError as error:
-        raise EnvironmentProblem(
-            "DUCKDB_MISSING",
-            "the demo compares its result with a computation by DuckDB, which is not "
-            "installed.",
-            fix='pip install "holdfast[demo]"',
-        ) from error
-
-
 def prove(edits: Path, balances: Path, sent: int) -> Proof:
     """Compare what the log in `edits` holds with the Parquet files in `balances`."""
     import duckdb
@@ -99,14 +86,19 @@ def _load(connection: duckdb.DuckDBPyConnection, edits: Path, balances: Path) ->
         raise RunFailedError(
             "NOTHING_TO_COMPARE",
             f"{empty} is empty.",
-            fix="look into driver.log beside it for what the job did.",
+            fix="look into supervisor.log beside it for what the job did.",
         )
     connection.execute(
         """CREATE TABLE input AS SELECT * FROM read_json(?, format = 'newline_delimited',
         columns = {edit: 'BIGINT', user: 'VARCHAR', diff: 'BIGINT', bot: 'BOOLEAN'})""",
         [log],
     )
-    connection.execute("CREATE TABLE output AS SELECT * FROM read_parquet(?)", [published])
+    connection.execute(
+        """CREATE TABLE output AS SELECT * FROM read_parquet(?, union_by_name = true)""",
+        [published],
+    )
+    # Only the second version of the job writes it.
+    connection.execute("ALTER TABLE output ADD COLUMN IF NOT EXISTS kilobytes DOUBLE")
     connection.execute(
         """CREATE TABLE expected AS SELECT "user", count(*) AS edits,
         sum(diff)::BIGINT AS total, bool_or(bot) AS bot FROM input GROUP BY "user" """
@@ -189,6 +181,14 @@ def _checks(connection: duckdb.DuckDBPyConnection, sent: int) -> tuple[Check, ..
                     WINDOW sofar AS (PARTITION BY o.user ORDER BY o.nth, o.edit
                         ROWS UNBOUNDED PRECEDING)
                 ) WHERE nth IS DISTINCT FROM place OR total IS DISTINCT FROM due"""
+            ),
+        ),
+        Check(
+            what="rows whose kilobytes are not a thousandth of the total",
+            expected=0,
+            found=number(
+                """SELECT count(*) FROM output
+                WHERE kilobytes IS NOT NULL AND kilobytes <> total / 1000"""
             ),
         ),
         Check(

@@ -1,32 +1,39 @@
 """The demo's order of events.
 
-Edits begin to land in the log, and a driver starts. In the middle of an epoch it is killed.
-The edits keep coming. The job is started again, goes on from its last checkpoint, and catches
-up. When every edit is in a committed epoch it is asked to end, and the output is compared
-with a computation that knows nothing of all this.
+Edits begin to land in the log, and a job starts under supervision. In the middle of an epoch
+its driver is killed. The edits keep coming. The job restarts by itself, goes on from its last
+checkpoint, and catches up. It is stopped with a savepoint, and its second version goes on from
+there, with another parallelism. Then it is rolled back to that savepoint, together with its
+output, and does the same again: not a key may differ. At last the output is compared with a
+computation that knows nothing of all this.
 """
 
 from __future__ import annotations
 
 import shlex
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from holdfast.cli.output import count, seconds
+from holdfast.cli.output import count, seconds, size
 from holdfast.control.registry import AttemptRow, Registry
-from holdfast.demo.driver import DriverProcess
-from holdfast.demo.place import JOB, JOB_FILE, DemoPlace, Progress
+from holdfast.demo.place import JOB, JOB_FILE, SECOND_VERSION, THIRD, DemoPlace, Progress
 from holdfast.demo.producer import EditProducer, seconds_for
-from holdfast.demo.proof import Proof, prove
+from holdfast.demo.proof import Check, Proof, prove
 from holdfast.demo.screen import Screen, Snapshot
+from holdfast.demo.supervised import SupervisedJob, call
 from holdfast.errors import RunFailedError
 
 KILL_AFTER_EPOCHS = 5
+EPOCHS_AFTER_RESTART = 3
 _TICK_SECONDS = 0.05
 _AIM_SECONDS = 0.004
 _STALL_SECONDS = 180.0
+_SAME_AFTER_ROLLBACK = "users whose balance is another one after the rollback"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +49,19 @@ class Kill:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Changes:
+    """How many users' balances differ between two savepoints."""
+
+    added: int
+    removed: int
+    changed: int
+
+    @property
+    def total(self) -> int:
+        return self.added + self.removed + self.changed
+
+
+@dataclass(frozen=True, kw_only=True)
 class DemoResult:
     directory: str
     edits: int
@@ -49,6 +69,9 @@ class DemoResult:
     seconds: float
     epochs: int
     kill: Kill
+    savepoint: str
+    since_savepoint: Changes
+    after_rollback: Changes
     attempts: tuple[AttemptRow, ...]
     proof: Proof
 
@@ -59,6 +82,8 @@ class DemoResult:
             "job": JOB,
             "users": self.proof.users,
             "kill": asdict(self.kill),
+            "since_savepoint": asdict(self.since_savepoint),
+            "after_rollback": asdict(self.after_rollback),
             "attempts": [
                 {
                     "number": row.number,
@@ -82,13 +107,14 @@ def tell(place: DemoPlace, screen: Screen, *, edits: int, seed: int) -> DemoResu
         story = _Story(place, screen, producer, edits)
         try:
             with producer:
-                kill = story.until_killed()
-                story.until_done(kill)
+                kill, savepoint, since, again = story.run()
         except KeyboardInterrupt:
             screen.event(f"interrupted; no process is left, {place.directory} stays as it is")
             raise
         screen.event("comparing with DuckDB, which reads the log and the Parquet files")
         proof = prove(place.edits, place.balances, edits)
+        same = Check(what=_SAME_AFTER_ROLLBACK, expected=0, found=again.total)
+        proof = replace(proof, checks=(*proof.checks, same))
     with Registry(place.registry_url) as registry:
         attempts = tuple(registry.attempts(registry.job(JOB).id))
     return DemoResult(
@@ -98,6 +124,9 @@ def tell(place: DemoPlace, screen: Screen, *, edits: int, seed: int) -> DemoResu
         seconds=round(time.monotonic() - began, 1),
         epochs=story.progress.epochs,
         kill=kill,
+        savepoint=savepoint,
+        since_savepoint=since,
+        after_rollback=again,
         attempts=attempts,
         proof=proof,
     )
@@ -113,22 +142,81 @@ class _Story:
         self._epoch_seconds: list[float] = []
         self._moved = time.monotonic()
 
-    def until_killed(self) -> Kill:
+    def run(self) -> tuple[Kill, str, Changes, Changes]:
+        """What the kill met, the savepoint, what has changed since it, and what the rollback
+        has made different."""
         self._screen.event(
             f"{count(self._now.edits)} Wikipedia edits begin to land in {self._place.edits}"
         )
-        command = ["holdfast", "run", str(JOB_FILE), "--home", str(self._place.directory)]
-        driver = self._start(1, shlex.join(command))
+        with self._job("a supervisor starts the job", JOB_FILE) as job:
+            kill = self._until_killed(job)
+            self._until_restarted(job)
+            savepoint = self._stop(job, "--savepoint")["savepoint"]
+        self._screen.event(
+            f"savepoint {savepoint['id']} of epoch {savepoint['epoch']}: "
+            f"{count(savepoint['keys'])} users, {size(savepoint['bytes'])}",
+            style="bold cyan",
+        )
+        told = "version 2 goes on from it: kilobytes too, on 3 partitions instead of 2"
+        with self._job(told, SECOND_VERSION, "--from", savepoint["id"]) as job:
+            self._until_done(job)
+            end = self._stop(job, "--savepoint")["savepoint"]["id"]
+        since = self._compare("what has changed since the savepoint", savepoint["id"], end)
+        told = "a rollback: back to the savepoint, together with the output, and all that again"
+        options = ("--from", savepoint["id"], "--sink", "rewind")
+        with self._job(told, SECOND_VERSION, *options) as job:
+            while not (self.progress.is_in(THIRD) and self.progress.rows >= self._now.edits):
+                self._tick(job)
+            again = self._stop(job, "--savepoint")["savepoint"]["id"]
+        different = self._compare("the two ends", end, again)
+        return kill, savepoint["id"], since, different
+
+    def _compare(self, what: str, before: str, after: str) -> Changes:
+        command = ("state", "diff", before, after)
+        self._screen.event(f"{what}\nholdfast {shlex.join(command)}")
+        # Exit code 1: there are differences.
+        [found] = call(self._place, *command, "--limit", "1", expected=(0, 1))
+        changes = Changes(
+            added=found["added"], removed=found["removed"], changed=found["changed"]
+        )
+        self._screen.event(
+            f"{count(changes.added)} users are new, {count(changes.removed)} gone, "
+            f"{count(changes.changed)} have another balance",
+            style="bold cyan",
+        )
+        return changes
+
+    @contextmanager
+    def _job(self, told: str, app: Path, *options: str) -> Iterator[SupervisedJob]:
+        home = str(self._place.directory)
+        command = ["holdfast", "run", str(app), "--home", home, *options]
+        job = SupervisedJob(self._place, app, *options)
         try:
-            while self.progress.epochs < KILL_AFTER_EPOCHS:
-                self._tick(driver)
-            epoch = self._aim(driver)
-            driver.kill()
+            self._show(state="STARTING")
+            self._screen.event(f"{told}\n{shlex.join(command)}")
+            yield job
         finally:
-            driver.ensure_gone()
+            job.ensure_gone()
+        self.progress.refresh()
+        self._show()
+
+    def _stop(self, job: SupervisedJob, *options: str) -> Any:
+        self._show(state="STOPPING")
+        command = ("stop", JOB, *options)
+        self._screen.event(f"it is asked to end\nholdfast {shlex.join(command)}")
+        said = call(self._place, *command)
+        for event in job.wait_for_end():
+            self._hear(event)
+        return said
+
+    def _until_killed(self, job: SupervisedJob) -> Kill:
+        while self.progress.epochs < KILL_AFTER_EPOCHS:
+            self._tick(job)
+        epoch = self._aim(job)
+        pid = job.kill_driver()
         self.progress.refresh()
         kill = Kill(
-            pid=driver.pid,
+            pid=pid,
             epoch=epoch,
             in_flight=self.progress.open_epoch() == epoch,
             epochs_before=self.progress.epochs,
@@ -139,36 +227,25 @@ class _Story:
         self._screen.event(_kill_text(kill), style="bold red")
         return kill
 
-    def until_done(self, kill: Kill) -> None:
-        again = f", beginning with epoch {kill.epoch} once more" if kill.in_flight else ""
-        driver = self._start(2, f"the same command; it goes on from its checkpoint{again}")
+    def _until_restarted(self, job: SupervisedJob) -> None:
         before = self.progress.epochs
-        try:
-            while not (self._producer.finished and self.progress.rows >= self._now.edits):
-                self._tick(driver)
-                if self.progress.epochs > before:
-                    self._producer.after_resume()
-            self._screen.event("every edit is in a committed epoch: the driver is asked to end")
-            self._show(state="STOPPING")
-            for event in driver.stop():
-                self._hear(driver, event)
-        finally:
-            driver.ensure_gone()
-        self.progress.refresh()
-        self._show()
-        self._screen.event(f"attempt 2 has ended: {self._now.state}")
+        while self.progress.epochs < before + EPOCHS_AFTER_RESTART:
+            self._tick(job)
+        self._producer.after_restart()
 
-    def _start(self, attempt: int, how: str) -> DriverProcess:
-        driver = DriverProcess(self._place, attempt)
-        self._show(attempt=attempt, state="STARTING")
-        self._screen.event(f"attempt {attempt} starts (pid {driver.pid})\n{how}")
-        return driver
+    def _until_done(self, job: SupervisedJob) -> None:
+        before = self.progress.epochs
+        while not (self._producer.finished and self.progress.rows >= self._now.edits):
+            self._tick(job)
+            if self.progress.epochs > before:
+                self._producer.after_upgrade()
+        self._screen.event("every edit is in a committed epoch")
 
-    def _aim(self, driver: DriverProcess) -> int:
+    def _aim(self, job: SupervisedJob) -> int:
         """Wait until an epoch has just begun, then for half the time that epochs take."""
         passed = self.progress.open_epoch()
         while True:
-            self._tick(driver, pause=_AIM_SECONDS)
+            self._tick(job, pause=_AIM_SECONDS)
             epoch = self.progress.open_epoch()
             if epoch is not None and epoch != passed:
                 time.sleep(min(self._epoch_seconds[-3:], default=0.0) / 2)
@@ -176,11 +253,11 @@ class _Story:
                     return epoch
                 passed = epoch
 
-    def _tick(self, driver: DriverProcess, *, pause: float = _TICK_SECONDS) -> None:
+    def _tick(self, job: SupervisedJob, *, pause: float = _TICK_SECONDS) -> None:
         time.sleep(pause)
-        for event in driver.events():
-            self._hear(driver, event)
-        driver.require_alive()
+        for event in job.events():
+            self._hear(event)
+        job.require_alive()
         if self._producer.error is not None:
             raise self._producer.error
         self.progress.refresh()
@@ -193,20 +270,25 @@ class _Story:
                 fix=f"look into {self._place.log} and {self._place.job.logs}.",
             )
 
-    def _hear(self, driver: DriverProcess, event: dict[str, Any]) -> None:
+    def _hear(self, event: dict[str, Any]) -> None:
         match event.get("event"):
             case "started":
-                self._show(state="RUNNING")
+                self._show(state="RUNNING", attempt=event["attempt"])
                 how = "resumed from its last checkpoint" if event["resumed"] else "began anew"
                 took = seconds(event.get("timings", {}).get("query"))
                 guarantee = str(event["guarantee"]).replace("_", " ")
                 self._screen.event(
-                    f"attempt {driver.number} runs after {took}: it {how}; {guarantee}, "
+                    f"attempt {event['attempt']} runs after {took}: it {how}; {guarantee}, "
                     "end to end"
                 )
+            case "restore":
+                self._screen.event(f"the supervisor: {event['text']}")
+            case "restart":
+                self._show(state="RESTARTING")
+                self._screen.event(f"the supervisor: {event['text']}")
             case "epoch":
                 self._epoch_seconds.append(_seconds_of(event))
-                users = sum(size["rows"] for size in event["state"].values())
+                users = sum(each["rows"] for each in event["state"].values())
                 self._show(users=users)
             case "ended":
                 self._show(state=event["state"])

@@ -9,53 +9,51 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.errors.exceptions.base import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from holdfast.checkpoint.identity import (
-    JobDirectory,
-    JobIdentity,
+from holdfast.checkpoint.compatibility import (
+    Code,
+    adopted,
     check_backend,
     check_parallelism,
+    check_resume,
     check_sink_position,
-    reconciled,
 )
-from holdfast.checkpoint.record import EpochRecord, EpochStatus
+from holdfast.checkpoint.identity import JobDirectory, JobIdentity
+from holdfast.checkpoint.record import EpochRecord, EpochStatus, JobEvent, StartReport
+from holdfast.checkpoint.restore_plan import RestorePlan
+from holdfast.checkpoint.timelines import lineage
 from holdfast.config import RuntimeConfig
 from holdfast.engine.entries import silence_missing_keys
 from holdfast.engine.epochs import EpochRunner, LatestSizes
+from holdfast.engine.executors import watch_executors
 from holdfast.engine.failures import explain
+from holdfast.engine.jvm import KnownJvm
+from holdfast.engine.modules import ship_modules
 from holdfast.engine.planner import StepSettings, plan_trunk
 from holdfast.engine.progress import ProgressListener
-from holdfast.engine.session import STREAMING, driver_session, query_session
+from holdfast.engine.restoring import Restore
+from holdfast.engine.session import begin_jvm, configure, driver_session, query_session
 from holdfast.engine.trunk import Trunk
-from holdfast.engine.warmup import start_python_workers
-from holdfast.engine.writers import writer_for
-from holdfast.errors import EnvironmentProblem
+from holdfast.engine.warmup import PythonWorkers
+from holdfast.engine.writers import SinkWriter, writer_for
+from holdfast.errors import ConflictError, EnvironmentProblem, HoldfastError
 from holdfast.guarantees import Guarantee, end_to_end, require
 from holdfast.job.graph import JobGraph
 from holdfast.job.job import Job
+from holdfast.storage.files import make_directory
 
 _POLL_SECONDS = 0.05
-
-
-@dataclass(frozen=True)
-class StartInfo:
-    """What is known once a query has started; shown to the user."""
-
-    identity: JobIdentity
-    graph: JobGraph
-    guarantee: Guarantee
-    resumed: bool
-    timings: dict[str, float]
-    """Seconds from the start of the attempt to the end of each step."""
+_REPORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -64,11 +62,22 @@ class AttemptRequest:
     runtime: RuntimeConfig
     directory: JobDirectory
     attempt: int
+    fence: int
+    """The lease's number: sinks refuse whoever comes with a smaller one."""
     available_now: bool
     max_epochs: int | None
     stop: threading.Event
-    on_start: Callable[[StartInfo], None]
+    on_start: Callable[[StartReport], None]
     on_epoch: Callable[[EpochRecord], None]
+    on_event: Callable[[JobEvent], None]
+    app_folder: Path | None = None
+    """Where the job's file lies; its modules are sent to executors."""
+    restore: RestorePlan | None = None
+    """Where to go on from, if not from the job's last checkpoint."""
+    jvm: KnownJvm | None = None
+    """On its way already, if the driver is in a hurry."""
+    on_busy: Callable[[bool], None] = lambda active: None
+    """Told every second whether an epoch is at work, also before its rows are."""
 
 
 def run_attempt(request: AttemptRequest) -> bool:
@@ -80,66 +89,37 @@ def run_attempt(request: AttemptRequest) -> bool:
     def note(step: str) -> None:
         timings[step] = round(time.monotonic() - began, 3)
 
-    stored = directory.load()
-    if stored is None:
-        parallelism = job.resolved_parallelism()
-        identity = directory.create(
-            parallelism, job.resolved_key_groups(parallelism), job.checkpoint.backend
-        )
-    else:
-        check_parallelism(stored, job.parallelism, job.key_groups)
-        check_backend(stored, job.checkpoint.backend)
-        identity = stored
+    identity, resumed = _identity(request)
     sources: dict[str, Any] = {}
+    over = ExitStack()
     try:
-        log = directory.logs / f"attempt-{request.attempt:05d}.log"
-        spark = start_session(request.runtime, log)
+        log = directory.attempt_log(request.attempt)
+        spark = start_session(request.runtime, log, request.jvm)
         note("jvm")
-        start_python_workers(spark, identity.parallelism)
+        if request.app_folder is not None:
+            ship_modules(spark, request.app_folder)
+        over.callback(watch_executors(spark, request.on_event))
+        workers = PythonWorkers(spark, identity.parallelism)
         session = query_session(spark, job.checkpoint, identity.parallelism, request.runtime)
-        sizes = spark.sparkContext.accumulator({}, LatestSizes())
-        settings = StepSettings(
-            identity.job_id,
-            uuid.uuid4().hex,
-            identity.key_groups,
-            job.checkpoint.backend,
-            request.runtime.heap_limit_bytes,
-            sizes,
-            identity.operators,
-        )
+        settings = step_settings(job, spark, identity, request.runtime)
         trunk = plan_trunk(job, session, settings, directory.path)
         sources = dict(trunk.graph.sources)
-        guarantee = end_to_end(trunk.graph.sources, trunk.graph.sinks)
+        guarantee = end_to_end(trunk.graph.sources, trunk.graph.sinks, job.checkpoint)
         require(guarantee, job.checkpoint)
-        identity = reconciled(
-            identity,
-            trunk.graph,
-            named_sources=trunk.named_sources,
-            started_before=(directory.checkpoint / "offsets").exists(),
-        )
-        directory.save(identity)
-        writers = {
-            plan.uid: writer_for(
-                plan.uid,
-                plan.sink,
-                job_id=identity.job_id,
-                job_name=job.name,
-                timeline=identity.timeline,
-            )
-            for plan in trunk.sinks
-        }
-        for uid, writer in writers.items():
-            writer.open()
-            check_sink_position(uid, writer.last_epoch(), directory.last_begun())
         note("plan")
+        identity = _adopted(request, identity, trunk, session, settings)
+        writers = _open_sinks(request, trunk, identity)
+        note("restore" if request.restore else "sinks")
         epochs = _Counter(request)
         runner = EpochRunner(
             job=job,
             trunk=trunk,
             writers=writers,
-            sizes=sizes,
-            sizes_file=directory.sizes,
+            sizes=settings.sizes,
+            sizes_log=directory.sizes,
+            known_sizes=directory.sizes.load(directory.last_committed()),
             on_begin=epochs.begun,
+            await_workers=workers.wait,
         )
         listener = ProgressListener(
             attempt=request.attempt,
@@ -154,7 +134,14 @@ def run_attempt(request: AttemptRequest) -> bool:
         query = _start(session, trunk, runner, request)
         note("query")
         request.on_start(
-            StartInfo(identity, trunk.graph, guarantee, stored is not None, timings)
+            _report(
+                request,
+                identity=identity,
+                graph=trunk.graph,
+                guarantee=guarantee,
+                resumed=resumed,
+                timings=timings,
+            )
         )
         try:
             ended = _wait(query, request)
@@ -164,8 +151,171 @@ def run_attempt(request: AttemptRequest) -> bool:
             _deliver_last_events(spark)
             session.streams.removeListener(listener)
     except Exception as error:
-        raise explain(error, sources) from error
+        raise _unless_replaced(request, explain(error, sources)) from error
+    finally:
+        over.close()
     return ended
+
+
+def _unless_replaced(request: AttemptRequest, error: HoldfastError) -> HoldfastError:
+    """What ended an attempt that somebody has taken over from means nothing by itself.
+
+    It finds log entries that it has not written, and misses state that was cleaned up.
+    """
+    with suppress(HoldfastError):
+        if request.directory.lease.is_past(request.fence):
+            return ConflictError(
+                "FENCED",
+                f"another run of job {request.job.name!r} has taken over; this one, attempt "
+                f"{request.attempt}, has ended with {error.name}: {error.message}",
+                fix="nothing: the other run goes on. No row is lost or doubled.",
+            )
+    return error
+
+
+def _identity(request: AttemptRequest) -> tuple[JobIdentity, bool]:
+    """Who the job is, and whether it goes on from a checkpoint."""
+    job, directory = request.job, request.directory
+    if request.restore is not None:
+        check_parallelism(request.restore.identity, None, job.key_groups)
+        make_directory(directory.logs)
+        return request.restore.identity, True
+    from_scratch = job.checkpoint.mode == "none"
+    stored = None if from_scratch else directory.load()
+    if stored is not None:
+        check_parallelism(stored, job.parallelism, job.key_groups)
+        check_backend(stored, job.checkpoint.backend)
+        return stored, True
+    parallelism = job.resolved_parallelism()
+    key_groups = job.resolved_key_groups(parallelism)
+    if from_scratch:
+        directory.discard_state()
+    identity = directory.create(parallelism, key_groups, job.checkpoint.backend)
+    if from_scratch:
+        # A timeline of its own: what earlier attempts have written stays, and is written again.
+        identity = replace(identity, timeline=f"a{request.attempt}")
+    return identity, False
+
+
+def _adopted(
+    request: AttemptRequest,
+    identity: JobIdentity,
+    trunk: Trunk,
+    session: SparkSession,
+    settings: StepSettings,
+) -> JobIdentity:
+    """The state that the job goes on with, once it is clear that it fits the code."""
+    directory, plan = request.directory, request.restore
+    code = code_of(request.job, trunk)
+    if plan is not None:
+        return Restore(
+            plan=plan,
+            code=code,
+            job=request.job,
+            directory=directory,
+            session=session,
+            settings=settings,
+        ).carry_out()
+    if (directory.checkpoint / "offsets").exists():
+        check_resume(identity, code)
+    identity = adopted(identity, code)
+    directory.save(identity)
+    return identity
+
+
+def step_settings(
+    job: Job, spark: SparkSession, identity: JobIdentity, runtime: RuntimeConfig
+) -> StepSettings:
+    return StepSettings(
+        identity.job_id,
+        uuid.uuid4().hex,
+        identity.key_groups,
+        job.checkpoint.backend,
+        runtime.heap_limit_bytes,
+        spark.sparkContext.accumulator({}, LatestSizes()),
+        identity.operators,
+    )
+
+
+def code_of(job: Job, trunk: Trunk) -> Code:
+    return Code(
+        graph=trunk.graph,
+        named_sources=trunk.named_sources,
+        positions=trunk.positions,
+        backend=job.checkpoint.backend,
+    )
+
+
+def declared_code(
+    job: Job,
+    identity: JobIdentity,
+    directory: JobDirectory,
+    runtime: RuntimeConfig,
+    log: Path,
+) -> Code:
+    """What the code of a job declares. Starts Spark, but no query."""
+    spark = start_session(runtime, log)
+    session = query_session(spark, job.checkpoint, identity.parallelism, runtime)
+    settings = step_settings(job, spark, identity, runtime)
+    return code_of(job, plan_trunk(job, session, settings, directory.path))
+
+
+def _open_sinks(
+    request: AttemptRequest, trunk: Trunk, identity: JobIdentity
+) -> dict[str, SinkWriter]:
+    """The sinks, put right after a crash, and without what a restore has left behind it."""
+    writers = {}
+    for plan in trunk.sinks:
+        writer = writer_for(
+            plan.uid,
+            plan.sink.with_suffix(identity.output_suffix),
+            job_id=identity.job_id,
+            job_name=identity.name,
+            timeline=identity.timeline,
+            fence=request.fence,
+        )
+        writer.open()
+        kept = lineage(identity.timelines, identity.timeline)
+        if identity.rewind_pending:
+            writer.rewind(kept)
+        if identity.adoption is not None:
+            writer.adopt(identity.adoption, kept)
+        check_sink_position(plan.uid, writer.last_epoch(), request.directory.last_begun())
+        writers[plan.uid] = writer
+    if identity.rewind_pending or identity.adoption is not None:
+        request.directory.save(replace(identity, rewind_pending=False, adoption=None))
+    return writers
+
+
+def _report(
+    request: AttemptRequest,
+    *,
+    identity: JobIdentity,
+    graph: JobGraph,
+    guarantee: Guarantee,
+    resumed: bool,
+    timings: dict[str, float],
+) -> StartReport:
+    checkpoint = request.job.checkpoint
+    return StartReport(
+        job=request.job.name,
+        attempt=request.attempt,
+        resumed=resumed,
+        guarantee=guarantee.level,
+        weak_links=guarantee.weak_links,
+        parallelism=identity.parallelism,
+        key_groups=identity.key_groups,
+        backend=checkpoint.backend,
+        interval=str(checkpoint.interval),
+        sources={uid: source.describe() for uid, source in graph.sources.items()},
+        sinks={
+            uid: f"{sink.with_suffix(identity.output_suffix).describe()}, {sink.delivery}"
+            for uid, sink in graph.sinks.items()
+        },
+        never_forget=tuple(uid for uid, step in graph.steps.items() if not step.forgets),
+        directory=str(request.directory.path),
+        timings=timings,
+    )
 
 
 class _Counter:
@@ -195,13 +345,7 @@ class _Counter:
 def _start(
     session: SparkSession, trunk: Trunk, runner: EpochRunner, request: AttemptRequest
 ) -> StreamingQuery:
-    conf = session.conf
-    if trunk.native:
-        # Spark's own operators cannot keep their state as Avro.
-        conf.set("spark.sql.streaming.stateStore.encodingFormat", "unsaferow")
-    conf.set("spark.sql.streaming.useStreamlineAggregator", str(trunk.rolling).lower())
-    conf.set(f"{STREAMING}.multipleWatermarkPolicy", request.job.watermark_policy)
-    conf.set(f"{STREAMING}.noDataMicroBatches.enabled", str(trunk.moves_without_data).lower())
+    configure(session, request.job, trunk)
     interval = request.job.checkpoint.interval_seconds
     writer = (
         trunk.frame.writeStream.outputMode(trunk.output_mode)
@@ -215,7 +359,11 @@ def _start(
 
 
 def _wait(query: StreamingQuery, request: AttemptRequest) -> bool:
+    next_report = 0.0
     while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]
+        if time.monotonic() >= next_report:
+            next_report = time.monotonic() + _REPORT_SECONDS
+            request.on_busy(bool(query.status["isTriggerActive"]))
         if request.stop.is_set():
             _drain(query)
             query.stop()
@@ -240,11 +388,15 @@ def _deliver_last_events(spark: SparkSession) -> None:
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 
 
-def start_session(runtime: RuntimeConfig, log: Path) -> SparkSession:
+def start_session(
+    runtime: RuntimeConfig, log: Path, jvm: KnownJvm | None = None
+) -> SparkSession:
     """Start (or find) the driver's session, with the JVM's chatter in the attempt's log."""
     try:
         with _output_to(log), _own_interrupts():
-            session = driver_session(runtime)
+            if jvm is None and SparkContext._gateway is None:
+                jvm = begin_jvm(runtime, log)
+            session = driver_session(runtime, jvm)
             silence_missing_keys(session)
             return session
     except PySparkRuntimeError as error:

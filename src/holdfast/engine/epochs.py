@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.record import SinkResult, StateSize
+from holdfast.checkpoint.sizes import Sizes, SizesLog
 from holdfast.engine.replay import replay
 from holdfast.engine.trunk import EpochFrames, SinkPlan, Trunk
 from holdfast.engine.writers import Rows, SinkWriter
 from holdfast.errors import HoldfastError
 from holdfast.faults import fault_point
 from holdfast.job.job import Job
-from holdfast.storage.files import read_json
 
-GroupSizes = dict[tuple[str, int], tuple[int, int, int]]
-"""(step uid, key group) -> (live keys, bytes in the log, late records of this epoch)."""
+GroupSizes = dict[tuple[str, int], tuple[int, int, int, float]]
+"""(step uid, key group) -> (live keys, bytes in the log; of this epoch: late records, seconds
+of loading)."""
 
 
 class LatestSizes(AccumulatorParam[GroupSizes]):
@@ -48,6 +47,10 @@ class EpochOutcome:
     late: Mapping[str, int]
     """Late records by step."""
     sink_seconds: float
+    worker_seconds: float
+    """Waiting for Python workers, in the first epoch of an attempt."""
+    load_seconds: float
+    """All workers together, for loading key groups."""
 
 
 class EpochRunner:
@@ -60,15 +63,17 @@ class EpochRunner:
         trunk: Trunk,
         writers: Mapping[str, SinkWriter],
         sizes: Any,
-        sizes_file: Path,
+        sizes_log: SizesLog,
+        known_sizes: Sizes,
         on_begin: Callable[[int], None],
+        await_workers: Callable[[], float],
     ) -> None:
         self._job, self._trunk, self._writers = job, trunk, writers
-        self._sizes, self._sizes_file, self._on_begin = sizes, sizes_file, on_begin
+        self._sizes, self._sizes_log, self._on_begin = sizes, sizes_log, on_begin
+        self._await_workers = await_workers
         self.outcomes: dict[int, EpochOutcome] = {}
         self.error: HoldfastError | None = None
-        if sizes_file.exists():
-            sizes.add(_load_sizes(sizes_file))
+        sizes.add({group: (keys, size, 0, 0.0) for group, (keys, size) in known_sizes.items()})
 
     def __call__(self, frame: DataFrame, epoch: int) -> None:
         try:
@@ -81,7 +86,7 @@ class EpochRunner:
     def _run(self, frame: DataFrame, epoch: int) -> None:
         self._on_begin(epoch)
         self._sizes.value = {
-            group: (keys, size, 0) for group, (keys, size, _) in self._sizes.value.items()
+            group: (keys, size, 0, 0.0) for group, (keys, size, *_) in self._sizes.value.items()
         }
         fault_point("epoch.start")
         open_sinks = [
@@ -92,6 +97,7 @@ class EpochRunner:
             for plan in self._trunk.sinks
             if plan not in open_sinks
         }
+        waited = self._await_workers()
         started = time.monotonic()
         if open_sinks:
             results |= self._write(frame, epoch, open_sinks)
@@ -99,7 +105,7 @@ class EpochRunner:
             # Every sink has this epoch, but its state is not committed: it must be computed.
             frame.write.format("noop").mode("overwrite").save()
         sink_seconds = time.monotonic() - started
-        self._note(epoch, results, sink_seconds)
+        self._note(epoch, results, sink_seconds, waited)
         fault_point("epoch.end")
 
     def _write(
@@ -135,33 +141,26 @@ class EpochRunner:
             return Rows(frames.step_blocks(plan.root), self._trunk.steps[plan.root], plan.tag)
         return Rows(frames.rows(plan.root))
 
-    def _note(self, epoch: int, results: dict[str, SinkResult], seconds: float) -> None:
+    def _note(
+        self, epoch: int, results: dict[str, SinkResult], seconds: float, waited: float
+    ) -> None:
         sizes: GroupSizes = self._sizes.value
         state: dict[str, StateSize] = {
             uid: StateSize(rows=0, bytes=0) for uid in self._trunk.steps
         }
         late: dict[str, int] = {}
-        for (uid, _), (keys, size, late_rows) in sizes.items():
+        for (uid, _), (keys, size, late_rows, _) in sizes.items():
             if uid in state:
                 known = state[uid]
                 state[uid] = StateSize(rows=known.rows + keys, bytes=known.bytes + size)
                 if late_rows:
                     late[uid] = late.get(uid, 0) + late_rows
-        _save_sizes(self._sizes_file, epoch, sizes)
-        self.outcomes[epoch] = EpochOutcome(epoch, results, state, late, seconds)
-
-
-def _save_sizes(path: Path, epoch: int, sizes: GroupSizes) -> None:
-    """Figures for people: worth a rename, not worth waiting for the disk."""
-    rows = [[uid, group, keys, size] for (uid, group), (keys, size, _) in sizes.items()]
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(json.dumps({"epoch": epoch, "sizes": rows}), encoding="utf-8")
-    temporary.replace(path)
-
-
-def _load_sizes(path: Path) -> GroupSizes:
-    try:
-        stored = read_json(path)
-        return {(uid, group): (keys, size, 0) for uid, group, keys, size in stored["sizes"]}
-    except (HoldfastError, KeyError, TypeError, ValueError):
-        return {}  # figures only: they fill up again as key groups are touched
+        self._sizes_log.save(
+            epoch,
+            {group: (keys, size) for group, (keys, size, *_) in sizes.items()},
+            self._job.checkpoint.retained,
+        )
+        loading = sum(seconds for *_, seconds in sizes.values())
+        self.outcomes[epoch] = EpochOutcome(
+            epoch, results, state, late, seconds, waited, loading
+        )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+
+from py4j.protocol import Py4JNetworkError
 
 from holdfast.engine.readers import bad_record_error
 from holdfast.engine.transport import carried_error
@@ -24,6 +27,13 @@ def explain(error: BaseException, sources: dict[str, Source]) -> HoldfastError:
     """The holdfast error behind whatever ended a query."""
     if isinstance(error, HoldfastError):
         return error
+    if any(isinstance(each, Py4JNetworkError | ConnectionError) for each in _chain(error)):
+        return RunFailedError(
+            "JVM_DIED",
+            "the JVM of Spark ended in the middle of the run.",
+            fix="see the attempt's log; the system's out-of-memory killer looks like this "
+            "(lower driver_memory), and so does a crash of the JVM.",
+        )
     text = _full_text(error)
     return (
         carried_error(text)
@@ -33,17 +43,23 @@ def explain(error: BaseException, sources: dict[str, Source]) -> HoldfastError:
     )
 
 
-def _full_text(error: BaseException) -> str:
-    parts: list[str] = []
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, what caused it, and so on."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        parts.append(str(current))
-        java = getattr(current, "_origin", None) or getattr(current, "java_exception", None)
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _full_text(error: BaseException) -> str:
+    parts: list[str] = []
+    for each in _chain(error):
+        parts.append(str(each))
+        java = getattr(each, "_origin", None) or getattr(each, "java_exception", None)
         if java is not None:
             parts.append(_java_text(java))
-        current = current.__cause__ or current.__context__
     return "\n".join(parts)
 
 
@@ -75,6 +91,33 @@ def _disk_full(text: str) -> HoldfastError | None:
         "the disk is full" + (f" ({where[1]})" if where else "") + "; the epoch was not "
         "committed and nothing of it is visible.",
         fix="free space and run the job again; it goes on from the last committed epoch.",
+    )
+
+
+# The JVM says FileNotFoundException whenever a file cannot be opened, whatever the reason.
+_REFUSED_FILE = re.compile(
+    r"(?:FileNotFound|IO|FileSystem)Exception: (?:(?P<path>/[^\n]*?):? )?\(?"
+    r"(?P<reason>Input/output error|Too many open files|Stale file handle|Permission denied|"
+    r"Read-only file system)"
+)
+
+
+def _storage_failed(text: str) -> HoldfastError | None:
+    found = _REFUSED_FILE.search(text)
+    if found is None:
+        return None
+    path, reason = found["path"] or "a file", found["reason"]
+    if reason in ("Permission denied", "Read-only file system"):
+        return EnvironmentProblem(
+            "PERMISSION_DENIED",
+            f"no permission for {path}: {reason}; the epoch was not committed.",
+            fix="grant access to it and run the job again, or choose another directory.",
+        )
+    return EnvironmentProblem(
+        "STORAGE_ERROR",
+        f"the file system failed on {path}: {reason}; the epoch was not committed.",
+        fix="check the disk (`dmesg`, `df`) and the limit of open files (`ulimit -n`), then "
+        "run the job again; it goes on from the last committed epoch.",
     )
 
 
@@ -160,14 +203,17 @@ def _not_shippable(text: str) -> HoldfastError | None:
     )
 
 
+# What the machine lacks comes first: Spark says CANNOT_LOAD_STATE_STORE about anything that
+# goes wrong near a state store, and a bad disk is no reason to throw a checkpoint away.
 _RECOGNISED = (
     _disk_full,
+    _storage_failed,
+    _out_of_memory,
     _header_differs,
     _damaged_input,
     _input_gone,
     _damaged_checkpoint,
     _worker_died,
-    _out_of_memory,
     _not_shippable,
 )
 

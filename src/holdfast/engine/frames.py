@@ -84,7 +84,7 @@ def lineage(frame: DataFrame) -> Lineage:
     """Walk a frame's analysed plan down to the marked roots."""
     roots: set[str] = set()
     stateful: list[tuple[str, str]] = []
-    stack = [frame._jdf.queryExecution().analyzed()]
+    stack = [_plan_of(frame)]
     while stack:
         node = stack.pop()
         kind = node.getClass().getSimpleName()
@@ -110,7 +110,7 @@ def marks_in_order(frame: DataFrame) -> list[str]:
     Spark reports sources and stateful operators in that order, and by no name.
     """
     marks: list[str] = []
-    stack = [frame._jdf.queryExecution().analyzed()]
+    stack = [_plan_of(frame)]
     while stack:
         node = stack.pop()
         if node.getClass().getSimpleName() == "SubqueryAlias":
@@ -122,8 +122,37 @@ def marks_in_order(frame: DataFrame) -> list[str]:
     return marks
 
 
+def stateful_positions(frame: DataFrame, processes: Mapping[str, DataFrame]) -> dict[str, int]:
+    """The number that Spark gives each stateful step: by place, from the sink's side down.
+
+    Spark's own operators lie below the mark of their uid. Process steps have no mark of their
+    own in the plan; they are known by the column that only they put out.
+    """
+    by_column = {_first_column(_plan_of(blocks)): uid for uid, blocks in processes.items()}
+    found: list[str] = []
+    stack: list[tuple[Any, str]] = [(_plan_of(frame), "")]
+    while stack:
+        node, mark = stack.pop()
+        kind = node.getClass().getSimpleName()
+        if kind == "SubqueryAlias" and node.alias().startswith(_ROOT_MARK):
+            mark = node.alias().removeprefix(_ROOT_MARK)
+        if _is_stateful(node, kind):
+            found.append(by_column.get(_first_column(node), mark))
+        children = node.children()
+        stack.extend((children.apply(i), mark) for i in reversed(range(children.size())))
+    return {uid: at for at, uid in enumerate(found)}
+
+
+def _plan_of(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+def _first_column(node: Any) -> int:
+    return int(node.output().head().exprId().id())
+
+
 def has_watermark(frame: DataFrame) -> bool:
-    return "EventTimeWatermark" in frame._jdf.queryExecution().analyzed().toString()
+    return "EventTimeWatermark" in _plan_of(frame).toString()
 
 
 def _is_stateful(node: Any, kind: str) -> bool:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from holdfast.checkpoint.identity import older_names
+from holdfast.checkpoint.compatibility import older_names
 from holdfast.config import Backend
 from holdfast.engine.frames import (
     CLOCK_MARK,
@@ -27,6 +28,7 @@ from holdfast.engine.frames import (
     lineage,
     mark_root,
     marks_in_order,
+    stateful_positions,
 )
 from holdfast.engine.readers import Reader
 from holdfast.engine.session import allow_unnamed_sources
@@ -57,10 +59,20 @@ from holdfast.job.graph import JobGraph, OperatorSignature
 from holdfast.job.job import Job
 from holdfast.sinks.base import Sink
 from holdfast.sources.base import BAD_SIDE, Source
+from holdfast.state.canonical import describe_layout
 from holdfast.state.plan import LATE, LatePolicy, StepPlan, check_broadcast, check_times
 from holdfast.state.process import MAIN, KeyedProcess, inspect_process
 from holdfast.state.schema import parse_type, type_ddl
 from holdfast.state.times import PROCESSING
+
+
+@dataclass(frozen=True)
+class InitialState:
+    """Stored state of a step that a restore puts in place."""
+
+    blocks: DataFrame
+    """Rows as those of the step's input, packed by key group."""
+    schema: pa.Schema
 
 
 @dataclass(frozen=True)
@@ -76,43 +88,41 @@ class StepSettings:
     """Accumulator that collects (uid, key group) -> (live keys, bytes)."""
     stored: Mapping[str, Mapping[str, Any]]
     """What is known of each step from earlier runs."""
+    initial: Mapping[str, InitialState] = field(default_factory=dict)
 
 
 def plan_trunk(
-    job: Job, session: SparkSession, settings: StepSettings, job_directory: Path
+    job: Job,
+    session: SparkSession,
+    settings: StepSettings,
+    job_directory: Path,
+    reader: type[Reader] = Reader,
 ) -> Trunk:
     """Plan a job. The pipeline may be run up to three times: what is read by whom is known
     only at its end, and decides how sources are named and which outputs are passed on."""
-    survey = _run(job, session, settings, job_directory, named=True, passed_on=frozenset())
+
+    def run(*, named: bool, passed_on: frozenset[str]) -> TrunkPlanner:
+        graph = JobGraph()
+        sources = reader(session, job_directory, named=named)
+        planner = TrunkPlanner(graph, settings, sources, passed_on)
+        job.declared_pipeline(Flow(planner, graph))
+        if not graph.sinks:
+            raise JobDefinitionError(
+                "SINK_MISSING",
+                f"job {job.name!r} has no sink: it would compute and throw away.",
+                fix='end the pipeline with flow.sink("out", frame, hf.sinks.…).',
+            )
+        return planner
+
+    survey = run(named=True, passed_on=frozenset())
     named = not survey.read_twice()
     passed_on = survey.outputs_read()
     final = survey
     if not named:
         allow_unnamed_sources(session)
     if not named or survey.needs_pass_through(passed_on):
-        final = _run(job, session, settings, job_directory, named=named, passed_on=passed_on)
+        final = run(named=named, passed_on=passed_on)
     return final.trunk(named)
-
-
-def _run(
-    job: Job,
-    session: SparkSession,
-    settings: StepSettings,
-    directory: Path,
-    *,
-    named: bool,
-    passed_on: frozenset[str],
-) -> TrunkPlanner:
-    graph = JobGraph()
-    planner = TrunkPlanner(graph, settings, Reader(session, directory, named=named), passed_on)
-    job.declared_pipeline(Flow(planner, graph))
-    if not graph.sinks:
-        raise JobDefinitionError(
-            "SINK_MISSING",
-            f"job {job.name!r} has no sink: it would compute and throw away.",
-            fix='end the pipeline with flow.sink("out", frame, hf.sinks.…).',
-        )
-    return planner
 
 
 @dataclass
@@ -259,6 +269,7 @@ class TrunkPlanner:
             clock = mark_root(self._reader.clock(uid), f"{uid}{CLOCK_MARK}")
             nothing = [f"CAST(NULL AS {kind}) {name}" for name, kind in WIRE_COLUMNS]
             packed = packed.union(clock.selectExpr(*nothing))
+        initial = settings.initial.get(uid)
         blocks = packed.groupBy("kg").transformWithState(
             KeyGroupProcessor(
                 plan,
@@ -267,10 +278,12 @@ class TrunkPlanner:
                 run_id=settings.run_id,
                 heap_limit=settings.heap_limit,
                 sizes=settings.sizes,
+                initial_schema=initial.schema if initial else None,
             ),
             WIRE_DDL,
             "Append",
             plan.time_mode,
+            initialState=initial.blocks.groupBy("kg") if initial else None,
         )
         self._steps[uid] = _Step(plan, blocks, upstream, feeding is not None)
         self._graph.steps[uid] = OperatorSignature(
@@ -284,6 +297,7 @@ class TrunkPlanner:
             older,
             detail=process.windowing.signature if isinstance(process, WindowStep) else "",
             clock=plan.time_mode + (", timers" if PROCESSING in plan.timer_clocks else ""),
+            layout=describe_layout(plan),
             forgets=spec.on_timer or all(state.ttl for state in spec.states),
         )
         return step_frame(plan, lambda tag: blocks_to_rows(blocks, plan, tag))
@@ -524,6 +538,9 @@ class TrunkPlanner:
             ),
             reported_natives=tuple(uid for uid in marks if uid in self._natives),
             carried=carried,
+            positions=stateful_positions(
+                frame, {uid: step.blocks for uid, step in self._steps.items()}
+            ),
         )
 
     def _leaf_steps(self) -> list[str]:
@@ -582,10 +599,8 @@ class TrunkPlanner:
         return SinkPlan(request.uid, request.sink, request.uid)
 
 
-def arrow_schema(frame: DataFrame, what: str) -> Any:
+def arrow_schema(frame: DataFrame, what: str) -> pa.Schema:
     """The Arrow form of a frame's columns, by the one mapping that the core uses."""
-    import pyarrow as pa
-
     names = frame.columns
     for name in names:
         if names.count(name) > 1:

@@ -86,7 +86,12 @@ class ProgressListener(StreamingQueryListener):
             status=EpochStatus.COMMITTED,
             started=started,
             ended=started + timedelta(milliseconds=took),
-            phases={**phases, "sinks": round(outcome.sink_seconds, 3)},
+            phases={
+                **phases,
+                "sinks": round(outcome.sink_seconds, 3),
+                "workers": round(outcome.worker_seconds, 3),
+                "load": round(outcome.load_seconds + _loading(progress), 3),
+            },
             input_rows=progress.get("numInputRows", 0),
             skipped_rows=_skipped(progress),
             output_rows=sum(sink.rows for sink in outcome.sinks.values()),
@@ -143,6 +148,13 @@ def _skipped(progress: Mapping[str, Any]) -> int:
     return sum(
         found["bad"] for name, found in metrics.items() if name.startswith(SKIPPED_PREFIX)
     )
+
+
+def _loading(progress: Mapping[str, Any]) -> float:
+    """Seconds in which state stores were opened, all of them together."""
+    metrics = (operator["customMetrics"] for operator in progress.get("stateOperators", []))
+    milliseconds: int = sum(each.get("rocksdbLoadLatencyMs", 0) for each in metrics)
+    return milliseconds / 1000
 
 
 def _watermark(progress: Mapping[str, Any]) -> datetime | None:

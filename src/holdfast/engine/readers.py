@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from holdfast.checkpoint.spark_files import spark_source_name
 from holdfast.errors import BadRecordError, JobDefinitionError, NotFoundError, shorten
 from holdfast.sources import Collection, FileLog, Files, Source
 from holdfast.sources.base import BAD_SIDE
@@ -139,11 +140,6 @@ def _parsed(
 
 def _format_of(source: Source | None) -> str:
     return source.format if isinstance(source, Files) else "json"
-
-
-def spark_source_name(uid: str) -> str:
-    """Spark allows letters, digits and underscores; a uid may have '.' and '-' too."""
-    return uid.replace("_", "_u").replace("-", "_h").replace(".", "_d")
 
 
 def _existing(uid: str, path: str | os.PathLike[str], *, create: bool) -> str:

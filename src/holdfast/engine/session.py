@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from holdfast.config import CheckpointConfig, RuntimeConfig
+from holdfast.engine.jvm import KnownJvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from holdfast.engine.trunk import Trunk
+    from holdfast.job.job import Job
+
 _STATE = "spark.sql.streaming.stateStore"
 STREAMING = "spark.sql.streaming"
+
+# Ten times what Java takes otherwise. Its optimising compiler is busy during a whole start,
+# with methods that are not used afterwards. What a stream does again and again is called so
+# often that it is compiled all the same, a few epochs later.
+_OPTIMISE_LATER = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
 
 # Fixed for the life of the JVM. Loopback only, no UI: a driver offers nothing to the network.
 STATIC_CONF = {
@@ -26,7 +39,11 @@ STATIC_CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.redaction.regex": "(?i)secret|password|passwd|token|credential|access[.]?key|"
     "private[.]?key|keystore[.]key|api[.]?key|jaas",
-    # Workers are told apart by their environment; with fewer differences, fewer daemons.
+    # Spark has a daemon for each environment of workers. Those of process steps would be told
+    # apart from the others by this one, and only by this.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    "spark.driver.defaultJavaOptions": _OPTIMISE_LATER,
+    "spark.python.daemon.module": "holdfast.engine.daemon",
     "spark.executor.heartbeatInterval": "30s",
     "spark.network.timeout": "300s",
     "spark.python.authenticate.socketTimeout": "60s",
@@ -60,23 +77,56 @@ _IN_MEMORY = {
 }
 
 
-def driver_session(runtime: RuntimeConfig) -> SparkSession:
+def begin_jvm(runtime: RuntimeConfig, log: Path) -> KnownJvm | None:
+    """Start the JVM ahead of :func:`driver_session`, if it is known how to; returns at once."""
+    if runtime.cache is None or not runtime.master.startswith("local"):
+        return None  # executors of a cluster are started with the driver's SPARK_HOME
+    _set_environment(runtime)
+    known = KnownJvm(Path(runtime.cache), _driver_conf(runtime))
+    known.start(log)
+    return known
+
+
+def driver_session(runtime: RuntimeConfig, known: KnownJvm | None = None) -> SparkSession:
     """The one session of this process; started at the first call."""
+    _set_environment(runtime)
+    started = known is not None and known.connect()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for key, value in _driver_conf(runtime).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    if known is not None and not started:
+        gateway: Any = session.sparkContext._gateway
+        known.learn(gateway.proc.pid)
+    return session
+
+
+def _set_environment(runtime: RuntimeConfig) -> None:
     # Workers take the first python3 on PATH otherwise, which is rarely the right one.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
+    if runtime.conf_dir is not None:
+        # A cluster's secret is in a file there; as a setting it would be in the command line
+        # of the JVM, for all to see.
+        os.environ["SPARK_CONF_DIR"] = runtime.conf_dir
 
-    builder = SparkSession.builder.master(runtime.master).appName("holdfast")
-    conf = {
+
+def _driver_conf(runtime: RuntimeConfig) -> dict[str, str]:
+    return {
+        "spark.master": runtime.master,
+        "spark.app.name": "holdfast",
         "spark.driver.memory": runtime.driver_memory,
         "spark.log.level": runtime.log_level,
         **STATIC_CONF,
         **{key: str(value) for key, value in runtime.spark.items()},
     }
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+
+
+def has_executors(session: SparkSession) -> bool:
+    """Whether tasks run in processes of their own; with a local master the driver runs them."""
+    return not str(session.sparkContext.master).startswith("local")
 
 
 def allow_unnamed_sources(session: SparkSession) -> None:
@@ -109,3 +159,14 @@ def query_session(
     for key, value in conf.items():
         query.conf.set(key, value)
     return query
+
+
+def configure(session: SparkSession, job: Job, trunk: Trunk) -> None:
+    """What of a query's settings depends on its plan."""
+    conf = session.conf
+    if trunk.native:
+        # Spark's own operators cannot keep their state as Avro.
+        conf.set(f"{_STATE}.encodingFormat", "unsaferow")
+    conf.set(f"{STREAMING}.useStreamlineAggregator", str(trunk.rolling).lower())
+    conf.set(f"{STREAMING}.multipleWatermarkPolicy", job.watermark_policy)
+    conf.set(f"{STREAMING}.noDataMicroBatches.enabled", str(trunk.moves_without_data).lower())

@@ -62,6 +62,8 @@ class Trunk:
     """Uids of Spark's own stateful operators in the order in which it reports them."""
     carried: Mapping[str, str] = field(default_factory=dict)
     """Process step to the cut whose blocks hold its output."""
+    positions: Mapping[str, int] = field(default_factory=dict)
+    """Stateful steps by the number under which Spark keeps their state."""
 
     @property
     def moves_without_data(self) -> bool:

@@ -9,17 +9,33 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+_PATIENCE_SECONDS = 10.0
+
 logger = logging.getLogger(__name__)
 
 
-def start_python_workers(session: SparkSession, count: int) -> None:
-    """Have `count` workers for packing ready soon; returns at once."""
-    threading.Thread(target=_run, args=(session, count), daemon=True).start()
+class PythonWorkers:
+    """`count` workers that are on their way; made at once, ready soon."""
+
+    def __init__(self, session: SparkSession, count: int) -> None:
+        self._thread = threading.Thread(target=_run, args=(session, count), daemon=True)
+        self._thread.start()
+
+    def wait(self) -> float:
+        """Until they are ready, or late; how many seconds that took.
+
+        The first epoch needs these workers and the cores that they start on, so it loses
+        nothing by waiting, and it is known then what it waited for.
+        """
+        began = time.monotonic()
+        self._thread.join(_PATIENCE_SECONDS)
+        return time.monotonic() - began
 
 
 def _run(session: SparkSession, count: int) -> None:

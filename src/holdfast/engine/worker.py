@@ -20,9 +20,11 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from holdfast.engine.stores import SparkEntriesStore, SparkLogStore
+from holdfast.engine.loading import TimedBackend
+from holdfast.engine.stores import store_for
 from holdfast.engine.transport import carry_errors
 from holdfast.state.backend import Backend, HeapBackend, RocksBackend
+from holdfast.state.canonical import StoredStep
 from holdfast.state.collector import end_of_task
 from holdfast.state.heap import HeapCache
 from holdfast.state.key_groups import KeyGroupIndex, spark_label
@@ -46,7 +48,7 @@ _indexes: dict[int, KeyGroupIndex] = {}
 _labels: dict[int, int] = {}
 """Key group by Spark's label of it."""
 _caches: dict[int, HeapCache] = {}
-_runners: dict[str, tuple[str, StepRunner]] = {}
+_runners: dict[str, tuple[str, StepRunner, TimedBackend]] = {}
 
 ArrowBatches = Iterator[pa.RecordBatch]
 
@@ -67,6 +69,27 @@ def packer(keys: tuple[str, ...], schema: pa.Schema, key_groups: int) -> Callabl
         end_of_task()
 
     return pack_rows
+
+
+def state_reader(step: StoredStep) -> Callable[..., Any]:
+    """For mapInArrow: entries of key groups, in the order of groups, to a row per key."""
+
+    def read_rows(batches: ArrowBatches) -> ArrowBatches:
+        group: int | None = None
+        entries: dict[bytes, bytes] = {}
+        for batch in batches:
+            columns = (batch.column(at).to_pylist() for at in range(3))
+            for found, key, value in zip(*columns, strict=True):
+                if found != group:
+                    if entries:
+                        yield step.rows(entries)
+                    group, entries = found, {}
+                entries[key] = value
+        if entries:
+            yield step.rows(entries)
+        end_of_task()
+
+    return read_rows
 
 
 def broadcaster(schema: pa.Schema, key_groups: int) -> Callable[..., Any]:
@@ -206,13 +229,16 @@ class KeyGroupProcessor(StatefulProcessor):
         run_id: str,
         heap_limit: int,
         sizes: Any,
+        initial_schema: pa.Schema | None = None,
     ) -> None:
+        """`initial_schema`: of blocks of stored state, if a restore puts some in place."""
+        self._initial_schema = initial_schema
         self._plan, self._rocksdb, self._owner, self._run_id = plan, rocksdb, owner, run_id
         self._heap_limit, self._sizes = heap_limit, sizes
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         # Runs on the driver too, where Spark only asks which state there is.
-        self._store = SparkEntriesStore(handle) if self._rocksdb else SparkLogStore(handle)
+        self._store = store_for(handle, rocksdb=self._rocksdb)
         self._late_rows: dict[int, int] = {}
         """Late records by key group, of the groups that were visited in this epoch."""
 
@@ -233,6 +259,28 @@ class KeyGroupProcessor(StatefulProcessor):
             rules = _in_order(waiting[BROADCAST_TAG], self._plan.broadcast_schema)
             if records or rules:
                 yield from self._visit(key[0], records, timerValues, broadcast=rules)
+
+    def handleInitialState(  # type: ignore[override]  # noqa: N802 - Spark's name
+        self,
+        key: Any,
+        initialState: Row,  # noqa: N803
+        timerValues: TimerValues,  # noqa: N803
+    ) -> None:
+        """Called while a restore puts stored state in place, with rows as for the input."""
+        with carry_errors():
+            if initialState.tag == BROADCAST_TAG:
+                self._store.write_broadcast(bytes(initialState.block))
+                return
+            group, time = self._group_of(key[0]), self._epoch_time(timerValues)
+            runner, _ = self._runner()
+            block = from_wire(initialState.block, self._initial_schema)
+            now = timerValues.getCurrentProcessingTimeInMs()
+            waits = self._plan.time_mode == "ProcessingTime"
+            result = runner.load(
+                self._store, group, block, time, not_before=now + 1 if waits else 0
+            )
+            size = (result.live_keys, result.stored_bytes, 0, 0.0)
+            self._sizes.add({(self._plan.uid, group): size})
 
     def handleExpiredTimer(  # noqa: N802 - Spark's name
         self,
@@ -255,7 +303,8 @@ class KeyGroupProcessor(StatefulProcessor):
         broadcast: list[pa.RecordBatch] | None = None,
     ) -> Iterator[Row]:
         group = self._group_of(label)
-        result = self._runner().run(
+        runner, backend = self._runner()
+        result = runner.run(
             self._store,
             group,
             blocks,
@@ -267,7 +316,14 @@ class KeyGroupProcessor(StatefulProcessor):
         )
         late = self._late_rows[group] = self._late_rows.get(group, 0) + result.late_rows
         self._sizes.add(
-            {(self._plan.uid, group): (result.live_keys, result.stored_bytes, late)}
+            {
+                (self._plan.uid, group): (
+                    result.live_keys,
+                    result.stored_bytes,
+                    late,
+                    backend.take_seconds(),
+                )
+            }
         )
         for at, (tag, batch) in enumerate(result.outputs):
             yield Row(kg=label, place=at, tag=f"{self._plan.uid}/{tag}", block=to_wire(batch))
@@ -287,13 +343,14 @@ class KeyGroupProcessor(StatefulProcessor):
             _labels.update((spark_label(at), at) for at in range(self._plan.key_groups))
         return _labels[label]
 
-    def _runner(self) -> StepRunner:
+    def _runner(self) -> tuple[StepRunner, TimedBackend]:
         """The step's runner of this worker; made once per worker and run of the job."""
         known = _runners.pop(self._owner, None)
         if known is None or known[0] != self._run_id:
-            known = (self._run_id, StepRunner(self._plan, self._backend()))
+            backend = TimedBackend(self._backend())
+            known = (self._run_id, StepRunner(self._plan, backend), backend)
         _runners[self._owner] = known
-        return known[1]
+        return known[1:]
 
     def _backend(self) -> Backend:
         if self._rocksdb:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
+from holdfast.checkpoint.forking import Adoption, adopt
 from holdfast.checkpoint.record import SinkResult
 from holdfast.engine.transport import carry_errors
 from holdfast.engine.trunk import blocks_to_rows
@@ -24,6 +25,7 @@ from holdfast.state.packing import gather
 from holdfast.state.plan import StepPlan
 from holdfast.storage.file_sink_log import FileSinkLog, StagedFile
 from holdfast.storage.files import storage_errors
+from holdfast.storage.sink_logs import log_of
 
 Decode = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _MANIFEST_DDL = "name string, rows bigint, bytes bigint"
@@ -60,23 +62,22 @@ class SinkWriter(Protocol):
     def last_epoch(self) -> int | None:
         """The newest epoch that the sink has."""
 
+    def rewind(self, kept: Mapping[str, int | None]) -> None:
+        """Drop the epochs that do not lead to the job's timeline."""
+
+    def adopt(self, adoption: Adoption, kept: Mapping[str, int | None]) -> None:
+        """Take over what a promoted fork has written; `kept` leads to the job's timeline."""
+
     def write(self, epoch: int, rows: Rows) -> SinkResult:
         """Write the epoch and commit it. Every partition of the frame is computed."""
 
 
 def writer_for(
-    uid: str, sink: Sink, *, job_id: str, job_name: str, timeline: str
+    uid: str, sink: Sink, *, job_id: str, job_name: str, timeline: str, fence: int
 ) -> SinkWriter:
-    if isinstance(sink, Files):
-        log = FileSinkLog(
-            Path(sink.path).expanduser().absolute(),
-            job_id=job_id,
-            job_name=job_name,
-            sink_uid=uid,
-            file_format="jsonl" if sink.format == "json" else "parquet",
-            timeline=timeline,
-        )
-        return FilesWriter(log, sink.format)
+    log = log_of(uid, sink, job_id=job_id, job_name=job_name, timeline=timeline, fence=fence)
+    if log is not None and isinstance(sink, Files):
+        return FilesWriter(uid, log, sink.format)
     if isinstance(sink, Memory):
         return MemoryWriter(sink)
     if isinstance(sink, Console):
@@ -93,8 +94,8 @@ def writer_for(
 class FilesWriter:
     """Parquet and JSON files, by :class:`FileSinkLog`."""
 
-    def __init__(self, log: FileSinkLog, file_format: str) -> None:
-        self._log, self._format = log, file_format
+    def __init__(self, uid: str, log: FileSinkLog, file_format: str) -> None:
+        self._uid, self._log, self._format = uid, log, file_format
 
     def open(self) -> None:
         self._log.open()
@@ -104,6 +105,12 @@ class FilesWriter:
 
     def last_epoch(self) -> int | None:
         return max(self._log.committed_epochs(), default=None)
+
+    def rewind(self, kept: Mapping[str, int | None]) -> None:
+        self._log.rewind(kept)
+
+    def adopt(self, adoption: Adoption, kept: Mapping[str, int | None]) -> None:
+        adopt(self._uid, self._log, adoption, kept)
 
     def write(self, epoch: int, rows: Rows) -> SinkResult:
         staging = self._log.begin(epoch)
@@ -184,6 +191,12 @@ class _Forgetful:
 
     def last_epoch(self) -> int | None:
         return None
+
+    def rewind(self, kept: Mapping[str, int | None]) -> None:
+        """There is nothing to drop."""
+
+    def adopt(self, adoption: Adoption, kept: Mapping[str, int | None]) -> None:
+        """The fork has kept nothing either."""
 
 
 def _row_counter(decode: Decode) -> Callable[..., Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from holdfast.errors import JobDefinitionError, shorten
 from holdfast.sinks.base import Sink
@@ -32,6 +33,8 @@ class OperatorSignature:
     detail: str = ""
     clock: str = "None"
     """Which clock Spark's timers of the step follow; it cannot change later."""
+    layout: Sequence[Mapping[str, Any]] = ()
+    """Of a process: what is stored per key, so that it can be read without the code."""
     forgets: bool = True
     """Whether anything declared (TTL, timers, a watermark) keeps its state from growing."""
 

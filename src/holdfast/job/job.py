@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from holdfast.config import CheckpointConfig
@@ -26,6 +26,10 @@ class Job:
     the job first starts. With several watermarks, `watermark_policy` says which one counts:
     the smallest ("min", the default) or the largest ("max"), which makes the records of slow
     sources late.
+
+    `on_failed` is told when the job has failed and will not be restarted: an http(s) URL, to
+    which the facts are posted as JSON, or a command as a list of arguments, which gets them on
+    its standard input.
     """
 
     def __init__(
@@ -37,8 +41,9 @@ class Job:
         parallelism: int | None = None,
         key_groups: int | None = None,
         watermark_policy: Literal["min", "max"] = "min",
+        on_failed: str | Sequence[str] | None = None,
     ) -> None:
-        self.name = check_name(name, "job name")
+        self.name = self.declared_name = check_name(name, "job name")
         self.checkpoint = checkpoint or CheckpointConfig()
         self.restart = restart or NoRestart()
         if parallelism is not None and (not isinstance(parallelism, int) or parallelism < 1):
@@ -56,6 +61,7 @@ class Job:
                 fix='use "min" (default: the slowest source decides) or "max".',
             )
         self.watermark_policy = watermark_policy
+        self.on_failed = _checked_hook(on_failed)
         self._pipeline: Pipeline | None = None
 
     def pipeline(self, function: Pipeline) -> Pipeline:
@@ -101,3 +107,15 @@ class Job:
         # By name: declarations may not import the layers that carry them out.
         runner = importlib.import_module("holdfast.control.runner")
         runner.run_job(self, available_now=available_now, max_epochs=max_epochs)
+
+
+def _checked_hook(hook: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
+    if hook is None or (isinstance(hook, str) and hook.startswith(("http://", "https://"))):
+        return hook
+    if not isinstance(hook, str) and hook and all(isinstance(part, str) for part in hook):
+        return tuple(hook)
+    raise JobDefinitionError(
+        "INVALID_OPTION",
+        f"on_failed is {shorten(hook)}.",
+        fix='use a URL ("https://…"), or a command as a list: ["notify", "--urgent"].',
+    )

@@ -23,3 +23,7 @@ class Sink:
 
     def describe(self) -> str:
         return type(self).__name__
+
+    def with_suffix(self, suffix: str) -> Sink:
+        """The same sink in another place, if it keeps anything."""
+        return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from holdfast.errors import JobDefinitionError, shorten
@@ -31,3 +31,8 @@ class Files(Sink):
 
     def describe(self) -> str:
         return f"Files({os.fspath(self.path)!r}, {self.format})"
+
+    def with_suffix(self, suffix: str) -> Files:
+        if not suffix:
+            return self
+        return replace(self, path=f"{os.fspath(self.path).rstrip('/')}{suffix}")

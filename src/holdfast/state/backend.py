@@ -81,7 +81,7 @@ class HeapBackend:
 
     def begin(self, store: GroupStore, number: int) -> KeyGroup:
         group = self._cache.take(self._owner, self._layout, number)
-        group.catch_up(store, store.read_head())
+        group.catch_up(store)
         return group
 
     def end(self, group: KeyGroup, store: GroupStore, wake: int | None) -> None:

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.errors import CorruptionError
 from holdfast.state.blocks import StateLayout, StateVariable, Table
-from holdfast.state.codec import FORMAT_VERSION, decoder, encoder
+from holdfast.state.codec import decoder, encoder
 from holdfast.state.entries import EntryStore, Writes, value_prefix
 from holdfast.state.key_groups import canonical_bytes
 from holdfast.state.pages import LazyList, LazyMap, PagedValue, paged_variable
@@ -28,7 +27,6 @@ class DiskHead:
     live_keys: int = 0
     stored_bytes: int = 0
     """Entries of all its keys, without what Spark adds to each."""
-    format: int = FORMAT_VERSION
     wake: int | None = None
     """When Spark's timer of the key group fires, in milliseconds."""
 
@@ -77,13 +75,6 @@ class DiskGroup:
         """Begin a visit, with the keys that it will surely need. Forgets an unfinished one."""
         self._forget()
         self._store, self.head = store, head or DiskHead()
-        if self.head.format != FORMAT_VERSION:
-            raise CorruptionError(
-                "STATE_FORMAT_UNKNOWN",
-                f"a key group's head has format {self.head.format}; this version reads "
-                f"{FORMAT_VERSION}.",
-                fix="run the holdfast version that wrote the state, or a newer one.",
-            )
         self.ensure(keys)
 
     def ensure(self, keys: Iterable[Any]) -> None:

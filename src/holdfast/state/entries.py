@@ -4,6 +4,8 @@ What lies under which key, all numbers big-endian:
 
     "v"  name  key                  a value, or the head of a map or list of many pages
     "p"  name  key  page            one page of it (32 bits)
+    "H"                             the head of the key group
+    "b"  number                     a block of the heap backend's log (64 bits)
     "B"                             the broadcast state
     "T"                             which slots of the timer wheel there are
     "t"  kind  width  slot  chunk   timers of one slot (8, 64 and 32 bits)
@@ -63,8 +65,13 @@ class Writes:
         return bool(removes or self._puts)
 
 
+HEAD = b"H"
 BROADCAST = b"B"
 TIMER_HEAD = b"T"
+
+
+def block_key(sequence: int) -> bytes:
+    return b"b" + struct.pack(">Q", sequence)
 
 
 def value_prefix(name: str) -> bytes:

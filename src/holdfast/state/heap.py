@@ -85,8 +85,10 @@ class KeyGroup:
         per_row = self.head.log_bytes / self.head.log_rows
         return int(self.head.live_keys * (per_row + ROW_OVERHEAD * len(self.tables)))
 
-    def catch_up(self, store: GroupStore, head: Head | None) -> int:
-        """Bring the tables to `head`; returns how many blocks had to be read."""
+    def catch_up(self, store: GroupStore) -> int:
+        """Bring the tables to the store's head; returns how many blocks had to be read."""
+        # Another worker had the group last time as often as not: it wrote the next block.
+        head = store.read_head(likely=self.head.sequence + 1 if self.head else 0)
         if head is None:
             self._reset(None)
             return 0
@@ -94,8 +96,8 @@ class KeyGroup:
         if missed is None:
             self._reset(head)
             missed = head.all_blocks()
-        for sequence in missed:
-            block = store.read_block(sequence)
+        blocks = store.read_blocks(missed) if missed else []
+        for sequence, block in zip(missed, blocks, strict=True):
             if block is None:
                 raise CorruptionError(
                     "STATE_BLOCK_MISSING",
@@ -158,7 +160,7 @@ class KeyGroup:
         head = after_append(self.head, tag=tag, live_keys=live, rows=len(keys), size=len(block))
         compact = should_compact(head, self.number)
         if compact:
-            block = encode_block(self.layout, self._all_keys(), self.tables)
+            block = encode_block(self.layout, self.all_keys(), self.tables)
             for sequence in head.all_blocks()[:-1]:
                 store.remove_block(sequence)
             head = after_compaction(self.head, tag=tag, live_keys=live, size=len(block))
@@ -166,7 +168,7 @@ class KeyGroup:
         self.head, self.tag = head, tag
         return compact
 
-    def _all_keys(self) -> list[Any]:
+    def all_keys(self) -> list[Any]:
         if len(self.tables) == 1:
             return list(self.tables[0])
         return list(dict.fromkeys(key for table in self.tables for key in table))

@@ -8,12 +8,16 @@ Changing it would orphan all stored state, so a golden test pins it.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from zlib import crc32
 
+import pyarrow as pa
+
 from holdfast.errors import JobDefinitionError
+from holdfast.state.values import NAN, struct_class
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_NTZ = datetime(1970, 1, 1)
@@ -71,6 +75,59 @@ def canonical_bytes(key: Any) -> bytes:  # noqa: PLR0911 - one line per type
         parts = b"".join(canonical_bytes(part) for part in key)
         return b"(" + struct.pack(">I", len(key)) + parts
     raise TypeError(f"{type(key).__name__} cannot be a key")
+
+
+def key_from_bytes(data: bytes, kinds: Sequence[pa.DataType]) -> Any:
+    """The key that :func:`canonical_bytes` was given, for key columns of these types."""
+    if len(kinds) == 1:
+        key, end = _parsed(data, 0, kinds[0])
+    else:
+        parts, end = [], 5  # "(", and how many parts there are
+        for kind in kinds:
+            part, end = _parsed(data, end, kind)
+            parts.append(part)
+        key = tuple(parts)
+    if end != len(data):
+        raise ValueError(f"{len(data) - end} bytes after the end of a key")
+    return key
+
+
+def _parsed(data: bytes, at: int, kind: pa.DataType) -> tuple[Any, int]:  # noqa: PLR0911
+    tag, begin = data[at : at + 1], at + 1
+    if tag in _CONSTANTS:
+        return _CONSTANTS[tag], begin
+    if tag in _NUMBERS:
+        (number,) = struct.unpack_from(_NUMBERS[tag], data, begin)
+        end = begin + struct.calcsize(_NUMBERS[tag])
+        if tag == b"d" and number != number:  # noqa: PLR0124 - a dict finds NaN only as itself
+            return NAN, end
+        if tag == b"T":
+            return (_EPOCH if kind.tz else _EPOCH_NTZ) + number * _MICROSECOND, end
+        if tag == b"D":
+            return date.fromordinal(number), end
+        return (number * _MICROSECOND if tag == b"I" else number), end
+    (length,) = struct.unpack_from(">I", data, begin)
+    begin += 4
+    if tag == b"(":
+        is_struct = pa.types.is_struct(kind)
+        kinds = [field.type for field in kind] if is_struct else [kind.value_type] * length
+        parts = []
+        for each in kinds:
+            part, begin = _parsed(data, begin, each)
+            parts.append(part)
+        return (struct_class(kind)(*parts) if is_struct else tuple(parts)), begin
+    content, end = data[begin : begin + length], begin + length
+    if tag == b"s":
+        return content.decode("utf-8", "surrogatepass"), end
+    if tag == b"N":
+        return Decimal(content.decode()), end
+    if tag == b"b":
+        return content, end
+    raise ValueError(f"{tag!r} begins no key")
+
+
+_CONSTANTS = {b"n": None, b"t": True, b"f": False}
+_NUMBERS = {b"i": ">q", b"d": ">d", b"T": ">q", b"D": ">i", b"I": ">q"}
 
 
 def key_group_of(key: Any, key_groups: int) -> int:

@@ -7,6 +7,7 @@ is a batch or two old: if its tag is still on the chain it reads just what it mi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,11 +49,13 @@ class Head:
 class GroupStore(Protocol):
     """One key group's part of the state store, inside one batch."""
 
-    def read_head(self) -> Head | None: ...
+    def read_head(self, likely: int | None = None) -> Head | None:
+        """The head, if there is one. `likely` is a block that will probably be asked for."""
 
-    def write_head(self, head: Head) -> None: ...
+    def write_head(self, head: Head) -> None:
+        """Comes last: blocks may be written with it."""
 
-    def read_block(self, sequence: int) -> bytes | None: ...
+    def read_blocks(self, sequences: Sequence[int]) -> list[bytes | None]: ...
 
     def write_block(self, sequence: int, block: bytes) -> None: ...
 

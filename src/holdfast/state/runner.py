@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from holdfast.errors import DataError, HoldfastError, shorten
 from holdfast.state.backend import Backend, Group
 from holdfast.state.broadcast import Broadcasts
+from holdfast.state.canonical import fill
 from holdfast.state.key_groups import canonical_bytes
 from holdfast.state.outputs import Batches, OutputEncoder
 from holdfast.state.pages import whole
@@ -96,6 +97,27 @@ class StepRunner:
         self._end(group, store, wake)
         late_rows = sum(block.num_rows for block in late) + self._context.late_rows
         return GroupResult(outputs, group.live_keys, group.stored_bytes, late_rows)
+
+    def load(
+        self,
+        store: Any,
+        number: int,
+        block: pa.RecordBatch,
+        time: EpochTime = NO_TIME,
+        *,
+        not_before: int = 0,
+    ) -> GroupResult:
+        """Put stored state of keys that are not there yet into a key group.
+
+        Spark is to look at it again when something is due, but not before `not_before`
+        (milliseconds): nothing may fire while state is being put in place.
+        """
+        group = self._backend.begin(store, number)
+        fill(group, self._layout, block)
+        wanted = self._wanted_wake(group, time)
+        wake = next_timer(group.wake, wanted and max(wanted, not_before), None)
+        self._end(group, store, wake)
+        return GroupResult([], group.live_keys, group.stored_bytes, 0)
 
     def _broadcast(self, store: Any, blocks: Sequence[pa.RecordBatch]) -> None:
         if not self._plan.spec.broadcasts:

@@ -33,6 +33,10 @@ def timer_variable(clock: Clock) -> StateVariable:
     return StateVariable(f"!{clock}", pa.list_(pa.int64()), clock=clock)
 
 
+def is_timer(variable: StateVariable) -> bool:
+    return variable.name.startswith("!")
+
+
 class Timers:
     """``ctx.timers``: the pending timers of the current key.
 

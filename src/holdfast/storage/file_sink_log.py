@@ -7,6 +7,7 @@ The directory of a sink::
     └── _holdfast/<job>/<sink uid>/                    hidden from Spark, pyarrow and Hive
         ├── owner.json                                 whose sub-path this is
         ├── lock                                       held while an epoch is decided
+        ├── fence.json                                 the newest attempt that has come
         ├── staging/main-8-9f86d081e4c7/…              one directory per attempt
         └── commits/main/000000000007.json             the decision, one per epoch
 
@@ -27,7 +28,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -48,6 +49,7 @@ from holdfast.storage.files import (
     size_of,
     storage_errors,
     to_json_bytes,
+    write_json,
 )
 from holdfast.types import check_name
 
@@ -128,8 +130,10 @@ class FileSinkLog:
         sink_uid: str,
         file_format: str,
         timeline: str,
+        fence: int = 0,
         clock: Clock = _SYSTEM_CLOCK,
     ) -> None:
+        """`fence` grows with every attempt of the job; one with a smaller fence is refused."""
         if file_format not in FILE_FORMATS:
             raise SettingsError(
                 "UNKNOWN_FILE_FORMAT",
@@ -143,6 +147,7 @@ class FileSinkLog:
         self._sink_uid = check_name(sink_uid, "sink uid")
         self._file_format = file_format
         self._clock = clock
+        self._fence = fence
         self._private = directory / PRIVATE_DIRECTORY / job_name / sink_uid
         self._staging = self._private / "staging"
         self._lock = self._private / "lock"
@@ -157,6 +162,7 @@ class FileSinkLog:
         completed, discarded = [], []
         # The lock keeps a commit that is being decided right now from losing its files.
         with exclusive_lock(self._lock):
+            self._raise_fence()
             for name in list_names(self._staging):
                 record = self._record_of_attempt(name)
                 if record is None:
@@ -207,12 +213,70 @@ class FileSinkLog:
 
     def committed_epochs(self) -> list[int]:
         """The committed epochs of this timeline, in order."""
-        matches = map(_RECORD.match, list_names(self._commits(self.timeline)))
+        return self._epochs(self.timeline)
+
+    def _epochs(self, timeline: str) -> list[int]:
+        matches = map(_RECORD.match, list_names(self._commits(timeline)))
         return sorted(int(match["epoch"]) for match in matches if match)
 
     def record(self, epoch: int) -> CommitRecord:
         """The record of a committed epoch; NotFoundError if it is not committed."""
         return self._read_record(self.timeline, epoch)
+
+    # Going back
+
+    def beyond(self, kept: Mapping[str, int | None]) -> list[CommitRecord]:
+        """The epochs, of all timelines, that are not among `kept`: by timeline the last epoch
+        that counts, None for all of it. Newest first."""
+        found = []
+        for timeline in list_names(self._private / "commits"):
+            last = kept.get(timeline, -1)
+            if last is not None:
+                found += [
+                    self._read_record(timeline, epoch)
+                    for epoch in self._epochs(timeline)
+                    if epoch > last
+                ]
+        return sorted(found, key=lambda record: (record.epoch, record.timeline), reverse=True)
+
+    def within(self, kept: Mapping[str, int | None], *, after: int = -1) -> list[CommitRecord]:
+        """The epochs past `after` that are among `kept`. Oldest first."""
+        return [
+            self._read_record(timeline, epoch)
+            for epoch, timeline in sorted(
+                (epoch, timeline)
+                for timeline, last in kept.items()
+                for epoch in self._epochs(timeline)
+                if epoch > after and (last is None or epoch <= last)
+            )
+        ]
+
+    def path_of(self, file: CommittedFile) -> Path:
+        """Where a committed file is: published, unless a crash came in between."""
+        published = self.directory / file.name
+        staged = self._private / file.staged
+        return staged if size_of(published) is None and size_of(staged) else published
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether the job has ever written here."""
+        path = self._private / "owner.json"
+        return size_of(path) is not None and read_json(path).get("job_id") == self._job_id
+
+    def rewind(self, kept: Mapping[str, int | None]) -> list[CommitRecord]:
+        """Remove what :meth:`beyond` finds. An epoch's record goes last, so that a rewind that
+        was interrupted can be repeated."""
+        self._require_open()
+        with exclusive_lock(self._lock), storage_errors(self.directory):
+            self._check_fence()
+            dropped = self.beyond(kept)
+            for record in dropped:
+                for file in record.files:
+                    (self.directory / file.name).unlink(missing_ok=True)
+                fsync_dir(self.directory)
+                fault_point("sink.mid_rewind")
+                self._record_path(record.timeline, record.epoch).unlink(missing_ok=True)
+        return dropped
 
     # Ownership
 
@@ -248,6 +312,33 @@ class FileSinkLog:
                 f"{self.directory} and is now declared with {self._file_format}; a reader of "
                 "the directory would meet both.",
                 fix="give the sink another directory, or keep the format.",
+                path=str(path),
+            )
+
+    # Fencing: both under the lock, so a decision is never made by an attempt that a newer one
+    # has replaced, however long it slept before it came to decide.
+
+    def _raise_fence(self) -> None:
+        self._check_fence()
+        write_json(
+            self._private / "fence.json",
+            {"format_version": FORMAT_VERSION, "fence": self._fence},
+        )
+
+    def _check_fence(self) -> None:
+        path = self._private / "fence.json"
+        newest = 0
+        if size_of(path) is not None:
+            stored = read_json(path)
+            if not isinstance(stored, dict) or type(stored.get("fence")) is not int:
+                raise _odd(path, "it holds no fence")
+            newest = stored["fence"]
+        if newest > self._fence:
+            raise ConflictError(
+                "FENCED",
+                f"attempt {newest} of job {self._job_name!r} has taken over {self.directory}; "
+                f"this one, {self._fence}, may write no more.",
+                fix="nothing: the other run goes on. No row is lost or doubled.",
                 path=str(path),
             )
 
@@ -301,6 +392,7 @@ class FileSinkLog:
         """Whether this attempt has won its epoch."""
         path = self._record_path(record.timeline, record.epoch)
         with exclusive_lock(self._lock):
+            self._check_fence()
             if staging.is_dir():
                 # Scratch in staging: a crash leaves no litter among the records.
                 return create_exclusive(path, _encode(record), scratch=staging)

@@ -8,8 +8,10 @@ a reader may list the directory at any time and replay it as often as it likes::
 
     edits/1767225600000-web1-000000000.jsonl        milliseconds - producer id - sequence
 
-Names sort by time of writing. Each producer's own names only ever rise, even if the clock is
-set back or the producer is started again; between producers the id keeps them apart.
+Names sort by time of writing. Each producer's own times only ever rise, even if the clock is
+set back or the producer is started again, and they begin above those of every segment that was
+there when it started; between producers the id keeps names apart. Spark reads files in the
+order of their times of modification, in milliseconds, so a segment carries that of its name.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ class FileLogProducer:
                 return None
             data = b"".join(self._buffer)
             path = self._next_name()
-            while not create_exclusive(path, data):
+            while not create_exclusive(path, data, modified_ns=self._millis * 1_000_000):
                 # Somebody else uses our id at the same time: go on above their segments.
                 self._millis, self._sequence = self._position()
                 path = self._next_name()
@@ -129,15 +131,15 @@ class FileLogProducer:
 
     def _next_name(self) -> Path:
         now = int(self._clock.now().timestamp() * 1000)
-        self._millis = max(self._millis, now)
+        self._millis = max(self._millis + 1, now)
         return self.path / f"{self._millis:013d}-{self.producer_id}-{self._sequence:09d}.jsonl"
 
     def _position(self) -> tuple[int, int]:
-        """Time and sequence above all segments that carry our id."""
+        """The time of the newest segment, and a sequence above those that carry our id."""
         millis, sequence = 0, 0
-        for match in map(_SEGMENT.match, list_names(self.path)):
-            if match and match["producer"] == self.producer_id:
-                millis = max(millis, int(match["millis"]))
+        for match in filter(None, map(_SEGMENT.match, list_names(self.path))):
+            millis = max(millis, int(match["millis"]))
+            if match["producer"] == self.producer_id:
                 sequence = max(sequence, int(match["sequence"]) + 1)
         return millis, sequence
 

@@ -39,15 +39,20 @@ def write_atomic(path: Path, data: bytes) -> None:
         fsync_dir(path.parent)
 
 
-def create_exclusive(path: Path, data: bytes, *, scratch: Path | None = None) -> bool:
+def create_exclusive(
+    path: Path, data: bytes, *, scratch: Path | None = None, modified_ns: int | None = None
+) -> bool:
     """Create `path` with `data`; False, and nothing changed, if the name is taken.
 
     Of several callers exactly one gets True. The temporary file lies next to `path`, or in
     `scratch`, a directory of the same file system that is thrown away after a crash.
+    `modified_ns`: the time of modification that it is to have.
     """
     with storage_errors(path):
         temporary = _write_temporary(path, data, scratch or path.parent)
         try:
+            if modified_ns is not None:
+                os.utime(temporary, ns=(modified_ns, modified_ns))
             # A rename would overwrite; a hard link fails if the name exists.
             path.hardlink_to(temporary)
         except FileExistsError:

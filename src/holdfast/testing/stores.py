@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,14 +28,14 @@ class BatchStore:
             committed.head, dict(committed.blocks), self.entries.entries, committed.broadcast
         )
 
-    def read_head(self) -> Any:
+    def read_head(self, likely: int | None = None) -> Any:
         return self.group.head
 
     def write_head(self, head: Any) -> None:
         self.group.head = head
 
-    def read_block(self, sequence: int) -> bytes | None:
-        return self.group.blocks.get(sequence)
+    def read_blocks(self, sequences: Sequence[int]) -> list[bytes | None]:
+        return [self.group.blocks.get(sequence) for sequence in sequences]
 
     def write_block(self, sequence: int, block: bytes) -> None:
         self.group.blocks[sequence] = block

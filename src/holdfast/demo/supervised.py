@@ -1,7 +1,7 @@
-"""The driver of the demo's job: a child process in a session of its own.
+"""The demo's job under supervision: `holdfast run` as a child process.
 
-A session, because kill -9 must reach the JVM as well, and because "gone" means that nothing
-that the driver started is left.
+Its driver has a session of its own, because kill -9 must reach the JVM as well, and because
+"gone" means that nothing that the driver started is left.
 """
 
 from __future__ import annotations
@@ -9,28 +9,29 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shlex
 import signal
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Any
 
-from holdfast.demo.place import JOB_FILE, DemoPlace
+from holdfast.demo.place import DemoPlace
 from holdfast.errors import HoldfastError, RunFailedError
+from holdfast.storage.processes import kill_session, session_members
 
-_POLL_SECONDS = 0.02
 _GONE_SECONDS = 30.0
 _END_SECONDS = 90.0
 _SHOWN_LINES = 12
 
 
-class DriverProcess:
+class SupervisedJob:
     """`holdfast run`, started at once."""
 
-    def __init__(self, place: DemoPlace, number: int) -> None:
-        self._place, self.number = place, number
+    def __init__(self, place: DemoPlace, app: Path, *options: str) -> None:
+        self._place = place
         self._events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._log_start = place.log.stat().st_size if place.log.exists() else 0
         with place.log.open("ab") as log:
@@ -38,7 +39,7 @@ class DriverProcess:
                 [
                     # -P: the working directory must not be searched for modules.
                     *(sys.executable, "-P", "-m", "holdfast.cli.main"),
-                    *("run", str(JOB_FILE), "--home", str(place.directory), "--json"),
+                    *("run", str(app), "--home", str(place.directory), *options, "--json"),
                 ],
                 cwd=place.directory,
                 env=_environment(place),
@@ -49,7 +50,7 @@ class DriverProcess:
             )
         assert self._process.stdout is not None
         self._reader = threading.Thread(
-            target=self._read, args=(self._process.stdout,), name="demo-driver", daemon=True
+            target=self._read, args=(self._process.stdout,), name="demo-job", daemon=True
         )
         self._reader.start()
 
@@ -70,33 +71,29 @@ class DriverProcess:
         if code is not None:
             raise self._died(code)
 
-    def kill(self) -> None:
-        """SIGKILL to everything; returns when nothing is left."""
-        self._signal_session(signal.SIGKILL)
-        self._process.wait()
-        deadline = time.monotonic() + _GONE_SECONDS
-        while left := session_members(self.pid):
-            if time.monotonic() > deadline:
-                raise RunFailedError(
-                    "DRIVER_NOT_GONE",
-                    f"processes {', '.join(map(str, left))} of the killed driver are still "
-                    f"there after {_GONE_SECONDS:g} s.",
-                    fix="end them by hand; they may be stuck in a file system.",
-                )
-            # Python workers live in a process group of their own.
-            self._signal_session(signal.SIGKILL)
-            time.sleep(_POLL_SECONDS)
-        self._reader.join()
+    def kill_driver(self) -> int:
+        """kill -9 of the driver with its JVM and workers; the pid it had, once all are gone."""
+        lease = self._place.job.lease.read()
+        assert lease is not None
+        assert lease.session is not None
+        if not kill_session(lease.session, patience=_GONE_SECONDS):
+            left = ", ".join(map(str, session_members(lease.session)))
+            raise RunFailedError(
+                "DRIVER_NOT_GONE",
+                f"processes {left} of the killed driver are still there after "
+                f"{_GONE_SECONDS:g} s.",
+                fix="end them by hand; they may be stuck in a file system.",
+            )
+        return lease.session
 
-    def stop(self) -> list[dict[str, Any]]:
-        """Ask it to end as Ctrl-C would, wait, and return its last reports."""
-        self._process.terminate()
+    def wait_for_end(self) -> list[dict[str, Any]]:
+        """Wait until it has ended, as it was asked to, and return its last reports."""
         try:
             code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             raise RunFailedError(
-                "DRIVER_DOES_NOT_END",
-                f"the driver was asked to end and has not after {_END_SECONDS:g} s.",
+                "JOB_DOES_NOT_END",
+                f"the job was asked to end and has not after {_END_SECONDS:g} s.",
                 fix=self._where_to_look(),
             ) from None
         self._reader.join()
@@ -105,23 +102,13 @@ class DriverProcess:
         return self.events()
 
     def ensure_gone(self) -> None:
-        """For the way out, whatever has happened."""
-        if self._process.poll() is None or session_members(self.pid):
-            self.kill()
-
-    def _signal_session(self, number: signal.Signals) -> None:
-        members = session_members(self.pid)
-        groups = {self.pid} if self._process.returncode is None else set()
-        for member in members:
-            try:
-                groups.add(os.getpgid(member))
-            except ProcessLookupError:
-                continue
-        for group in groups:
-            try:
-                os.killpg(group, number)
-            except ProcessLookupError:
-                continue
+        """For the way out, whatever has happened. A driver dies with its supervisor."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        lease = self._place.job.lease.read()
+        if lease is not None and lease.session is not None:
+            kill_session(lease.session, patience=_GONE_SECONDS)
 
     def _read(self, stdout: IO[bytes]) -> None:
         with stdout:
@@ -143,9 +130,8 @@ class DriverProcess:
             said, fix = tail or "it said nothing", self._where_to_look()
         how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
         return RunFailedError(
-            "DEMO_DRIVER_DIED",
-            f"attempt {self.number} of the job ended by itself ({how}).\n{said}\n"
-            f"Its log: {self._logs()}",
+            "DEMO_JOB_DIED",
+            f"the job ended by itself ({how}).\n{said}\nIts log: {self._logs()}",
             fix=fix,
             exit_code=code,
             log=str(self._place.log),
@@ -160,9 +146,29 @@ class DriverProcess:
         return f"look into {self._logs()}; run `holdfast doctor`."
 
     def _logs(self) -> str:
-        """The driver's own, and the JVM's if it came to that."""
+        """The supervisor's own, and the driver's if it came to that."""
         jvm = self._place.job.logs
         return f"{self._place.log} and {jvm}/" if jvm.exists() else str(self._place.log)
+
+
+def call(place: DemoPlace, *arguments: str, expected: Collection[int] = (0,)) -> Any:
+    """A command as a user gives it; what it prints with --json. `expected`: exit codes."""
+    done = subprocess.run(
+        [*(sys.executable, "-P", "-m", "holdfast.cli.main"), *arguments, "--json"],
+        cwd=place.directory,
+        env=_environment(place),
+        capture_output=True,
+        text=True,
+        timeout=_END_SECONDS,
+        check=False,
+    )
+    if done.returncode not in expected:
+        raise _reported_error(done.stderr) or RunFailedError(
+            "DEMO_COMMAND_FAILED",
+            f"`holdfast {shlex.join(arguments)}` ended with {done.returncode}: {done.stderr}",
+            fix=f"look into {place.log}.",
+        )
+    return json.loads(done.stdout)
 
 
 def _environment(place: DemoPlace) -> dict[str, str]:
@@ -170,6 +176,7 @@ def _environment(place: DemoPlace) -> dict[str, str]:
     return os.environ | {
         "HOLDFAST_HOME": str(place.directory),
         "HOLDFAST_STORAGE": str(place.storage),
+        "HOLDFAST_SAVEPOINTS": str(place.directory / "savepoints"),
         "HOLDFAST_REGISTRY_URL": place.registry_url,
         "PYTHONUNBUFFERED": "1",
     }
@@ -184,34 +191,3 @@ def _reported_error(text: str) -> HoldfastError | None:
             except (ValueError, KeyError, TypeError):
                 continue
     return None
-
-
-def session_members(session: int) -> list[int]:
-    """The living processes of a session; zombies are dead."""
-    found = []
-    for pid, state in _processes():
-        try:
-            if not state.startswith("Z") and os.getsid(pid) == session:
-                found.append(pid)
-        except (ProcessLookupError, PermissionError):
-            continue
-    return found
-
-
-def _processes() -> list[tuple[int, str]]:
-    proc = Path("/proc")
-    if (proc / "self" / "stat").exists():
-        return [(int(e.name), _state(e)) for e in proc.iterdir() if e.name.isdigit()]
-    listed = subprocess.run(
-        ["ps", "-A", "-o", "pid=,stat="], capture_output=True, text=True, check=True
-    )
-    pairs = (line.split() for line in listed.stdout.splitlines())
-    return [(int(pid), state) for pid, state in pairs]
-
-
-def _state(entry: Path) -> str:
-    try:
-        # The name of the program comes first, in parentheses, and may hold anything.
-        return (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return "Z"

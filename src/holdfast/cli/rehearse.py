@@ -1,0 +1,236 @@
+"""`holdfast fork`, `diff` and `promote`: other code on a job's real state, without the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli import output
+from holdfast.cli.control import Timeout
+from holdfast.cli.operations import conclude, place_of
+from holdfast.cli.options import (
+    HomeOption,
+    JobArgument,
+    JsonOption,
+    SinkOption,
+    open_registry,
+    settings_for,
+)
+from holdfast.cli.output import Column
+from holdfast.cli.plans import show_plan
+from holdfast.cli.run import AvailableNow, Detach, JobInFile, JsonLines, Parallelism, start
+
+if TYPE_CHECKING:
+    from holdfast.control.output_diff import OutputDiff
+
+
+def fork(
+    *,
+    of: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|SAVEPOINT", help="A job, running or not, or one of its savepoints."
+        ),
+    ],
+    app: Annotated[Path, typer.Argument(metavar="APP.py", help="The code of the fork.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Of the new job.")],
+    job: JobInFile = None,
+    available_now: AvailableNow = False,
+    parallelism: Parallelism = None,
+    allow_dropped: Annotated[
+        bool,
+        typer.Option(
+            "--allow-non-restored-state",
+            help="Leave state behind that the code has no place for.",
+        ),
+    ] = False,
+    detach: Detach = False,
+    home: HomeOption = None,
+    json_output: JsonLines = False,
+) -> int:
+    """Start a job of its own from the state of another one, which does not notice.
+
+    A savepoint is taken first, if none is given. The fork goes on reading where the other job
+    was; what it writes to files goes to other directories: `out` becomes `out.NAME`.
+    """
+    from holdfast.control.forks import prepare_fork
+    from holdfast.control.launch import Launch
+
+    launch = Launch(
+        app=app,
+        job_name=job,
+        name=name,
+        available_now=available_now,
+        parallelism=parallelism,
+        allow_dropped=allow_dropped,
+    )
+    with place_of(home, as_json=json_output) as place:
+        launch = prepare_fork(place, of, launch)
+    settings = settings_for(home=home).values
+    return start(launch, settings, master=None, detach=detach, json_output=json_output)
+
+
+def diff(
+    job: JobArgument,
+    other: Annotated[str, typer.Argument(metavar="FORK", help="A fork of it, or the reverse.")],
+    *,
+    sink: Annotated[
+        str | None, typer.Option("--sink", metavar="UID", help="Only this sink.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=0, help="Rows to show of each job.")
+    ] = 10,
+    home: HomeOption = None,
+    json_output: JsonOption = False,
+) -> int:
+    """Compare what a job and its fork have written to files since the fork.
+
+    Exit code 1 if they differ.
+    """
+    from holdfast.control.operations import directory_of
+    from holdfast.control.output_diff import compared
+
+    with open_registry(home) as registry:
+        first, second = (directory_of(registry.job(each)) for each in (job, other))
+    found = compared(first, second, sink=sink, limit=limit)
+    if json_output:
+        output.print_json(_record(found))
+    else:
+        _show(found)
+    return 0 if found.same else 1
+
+
+def promote(
+    *,
+    job: Annotated[str, typer.Argument(metavar="FORK", help="The fork that was rehearsed.")],
+    sink: SinkOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be done.")
+    ] = False,
+    timeout: Timeout = 180,
+    home: HomeOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Let the job that was forked go on with the code, the state and the output of its fork.
+
+    Both are stopped first. What the job itself has written since the fork is counted, and
+    removed, kept, or left behind as --sink says. If this is interrupted, give the same command
+    again. If it is refused, the job goes on as it was.
+    """
+    from holdfast.control.forks import promote as carry_out
+    from holdfast.control.forks import promotion_plan, rehearsal_of
+
+    with place_of(home, as_json=json_output) as place:
+        row = place.registry.job(job)
+        if dry_run:
+            plan = promotion_plan(place, rehearsal_of(place.registry, row), sink)
+            show_plan(plan, as_json=json_output)
+            return
+        outcome = carry_out(place, row, sink, timeout=timeout)
+    conclude(outcome, as_json=json_output)
+
+
+# -- a comparison, shown ------------------------------------------------------------------
+
+
+def _show(found: OutputDiff) -> None:
+    first, second = found.first, found.second
+    for side in (first, second):
+        output.write_line(
+            f"job {side.job}: epochs after {side.after} up to {side.epoch}, now in timeline "
+            f"{side.timeline}"
+        )
+    for line in _input_lines(found):
+        output.write_line(output.clean(line))
+    rows = [
+        {
+            "sink": each.uid,
+            "both": each.both,
+            "first": each.only[0],
+            "second": each.only[1],
+        }
+        for each in found.sinks
+    ]
+    columns = [
+        Column(key="sink", title="SINK"),
+        Column(key="both", title="ROWS IN BOTH", text=output.count, right=True),
+        Column(key="first", title=f"ONLY IN {first.job}", text=output.count, right=True),
+        Column(key="second", title=f"ONLY IN {second.job}", text=output.count, right=True),
+    ]
+    output.show_rows(rows, columns, as_json=False, empty="They have no sinks of files.")
+    for each in found.sinks:
+        for side, names in zip((first, second), each.columns, strict=True):
+            if names:
+                output.write_line(
+                    output.clean(
+                        f"sink {each.uid}: only {side.job} writes the columns "
+                        f"{', '.join(names)}; the others are compared"
+                    )
+                )
+        if each.samples:
+            shown = list(each.samples[0].row)
+            output.show_rows(
+                [{"only in": sample.job, **sample.row} for sample in each.samples],
+                [
+                    Column(key="only in", title=f"{each.uid}, ONLY IN"),
+                    *(Column(key=name, title=name, text=output.optional) for name in shown),
+                ],
+                as_json=False,
+            )
+
+
+def _input_lines(found: OutputDiff) -> Iterator[str]:
+    for each in found.inputs:
+        for side, other, number in (
+            (found.first, found.second, each.only[0]),
+            (found.second, found.first, each.only[1]),
+        ):
+            if number:
+                yield (
+                    f"source {each.uid}: {side.job} has read {number:,} "
+                    f"file{'s' * (number != 1)} that {other.job} has not"
+                )
+    if not found.same_input:
+        yield "They have not read the same: a difference may only mean that one is ahead."
+    elif found.inputs:
+        yield "Both have read the same input."
+
+
+def _record(found: OutputDiff) -> dict[str, Any]:
+    from holdfast.savepoint.queries import plain
+
+    jobs = [found.first.job, found.second.job]
+    return {
+        "jobs": [
+            {
+                "job": side.job,
+                "timeline": side.timeline,
+                "after": side.after,
+                "epoch": side.epoch,
+            }
+            for side in (found.first, found.second)
+        ],
+        "same": found.same,
+        "same_input": found.same_input,
+        "sources": [
+            {"uid": each.uid, "only_read_by": dict(zip(jobs, each.only, strict=True))}
+            for each in found.inputs
+        ],
+        "sinks": [
+            {
+                "uid": each.uid,
+                "same": each.same,
+                "rows": dict(zip(jobs, each.rows, strict=True)),
+                "both": each.both,
+                "only": dict(zip(jobs, each.only, strict=True)),
+                "only_columns": dict(zip(jobs, each.columns, strict=True)),
+                "samples": [
+                    {"job": sample.job, "row": plain(sample.row)} for sample in each.samples
+                ],
+            }
+            for each in found.sinks
+        ],
+    }

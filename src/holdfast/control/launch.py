@@ -1,0 +1,281 @@
+"""Starting a supervised job: here, or in a process that outlives the terminal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from holdfast.checkpoint.identity import JobDirectory
+from holdfast.checkpoint.restore_plan import RestorePlan
+from holdfast.checkpoint.timelines import SinkChoice
+from holdfast.clock import SystemClock
+from holdfast.control.app import load_job
+from holdfast.control.doctor import require_environment
+from holdfast.control.fork_plans import is_carried_out, is_of_another_job, plan_start
+from holdfast.control.registry import Registry
+from holdfast.control.restore import Planned
+from holdfast.control.runner import Reporter, job_spec, run_job, runtime_config
+from holdfast.control.states import RunState
+from holdfast.control.supervisor import RunRequest, Supervisor
+from holdfast.errors import HoldfastError, NotFoundError, RunFailedError
+from holdfast.job.job import Job
+from holdfast.savepoint.store import SavepointStore
+from holdfast.types import check_name
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.1
+_DETACH_SECONDS = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What `holdfast run` was told, and what `holdfast resume` repeats."""
+
+    app: Path
+    job_name: str | None = None
+    """Which job of the file."""
+    name: str | None = None
+    """What it runs under, if not what the file calls it."""
+    available_now: bool = False
+    parallelism: int | None = None
+    max_epochs: int | None = None
+    start_from: str | None = None
+    """An older point to go back to first; `resume` does not repeat it, unless it is a fork or
+    a promotion that was not carried out."""
+    sink_choice: SinkChoice | None = None
+    allow_dropped: bool = False
+    """Whether state that the code has no place for may be left behind."""
+    claim: bool = False
+    """Whether the savepoint goes to the job, and is gone afterwards."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `resume` needs."""
+        once = {"start_from": None, "sink_choice": None, "allow_dropped": False, "claim": False}
+        lasting = {} if is_of_another_job(self.start_from) else once
+        return {**asdict(self), "app": str(self.app.absolute()), **lasting}
+
+    @classmethod
+    def from_spec(cls, name: str, spec: Mapping[str, Any]) -> Launch:
+        """How a job of the registry was last started."""
+        stored = spec.get("launch")
+        if stored is None:
+            raise NotFoundError(
+                "LAUNCH_UNKNOWN",
+                f"the registry does not know how job {name!r} was started.",
+                fix="start it with `holdfast run APP.py`; it goes on from its last checkpoint.",
+            )
+        found = cls(**{**stored, "app": Path(stored["app"])})
+        if is_carried_out(found.start_from, JobDirectory.at(Path(spec["directory"]))):
+            return replace(found, start_from=None, sink_choice=None, allow_dropped=False)
+        return found
+
+    def load(self) -> Job:
+        """The job, as it is to be run."""
+        job = load_job(self.app, self.job_name)
+        if self.name is not None:
+            job.name = check_name(self.name, "job name")
+        if self.parallelism is not None:
+            job.parallelism = self.parallelism
+        return job
+
+    def arguments(self) -> list[str]:
+        """For `holdfast run`."""
+        options = [str(self.app.absolute())]
+        if self.job_name is not None:
+            options += ["--job", self.job_name]
+        for flag, given in (
+            ("--available-now", self.available_now),
+            ("--allow-non-restored-state", self.allow_dropped),
+            ("--claim", self.claim),
+        ):
+            if given:
+                options.append(flag)
+        for name, value in (
+            ("name", self.name),
+            ("parallelism", self.parallelism),
+            ("max-epochs", self.max_epochs),
+            ("from", self.start_from),
+            ("sink", self.sink_choice),
+        ):
+            if value is not None:
+                options += [f"--{name}", str(value)]
+        return options
+
+    def restore(self, job: Job, settings: Any) -> Planned | None:
+        """Makes the plan that takes the job back, if that was asked for."""
+        if self.start_from is None:
+            return None
+        directory = JobDirectory(settings.storage, job.name)
+        savepoints = SavepointStore(settings.savepoints)
+        if is_carried_out(self.start_from, directory):
+            return None
+
+        def plan() -> RestorePlan:
+            return plan_start(
+                job,
+                directory,
+                str(self.start_from),
+                savepoints,
+                choice=self.sink_choice,
+                parallelism=job.parallelism,
+                allow_dropped=self.allow_dropped,
+                claim=self.claim,
+                clock=SystemClock(),
+            )
+
+        return plan
+
+
+def run_supervised(
+    launch: Launch, settings: Any, reporter: Reporter, *, quiet: bool = False
+) -> RunState:
+    """Until the job ends; raises what made it fail."""
+    job = launch.load()
+    job.declared_pipeline  # noqa: B018 - a job without one is refused before anything starts
+    require_environment()
+    runtime_config(settings)  # a cluster that is not there is refused at once
+    directory = JobDirectory(settings.storage, job.name)
+    request = RunRequest(
+        app=launch.app.absolute(),
+        job=job,
+        runtime=partial(runtime_config, settings),
+        storage=settings.storage,
+        savepoints=settings.savepoints,
+        available_now=launch.available_now,
+        parallelism=launch.parallelism,
+        max_epochs=launch.max_epochs,
+        heartbeat_timeout=settings.heartbeat_timeout,
+        quiet=quiet,
+        restore=launch.restore(job, settings),
+    )
+    with Registry(str(settings.registry_url)) as registry:
+        registry.ensure_schema()
+        spec = job_spec(job, directory, launch=launch.to_dict())
+        row = registry.register_job(job.name, spec)
+        with _metrics(settings, job.name):
+            return Supervisor(request, registry, row, reporter).run()
+
+
+@contextmanager
+def _metrics(settings: Any, job: str) -> Iterator[None]:
+    """The job's metrics on a port of its own, which Prometheus finds by a file.
+
+    No metrics are no reason not to run a job.
+    """
+    from holdfast.metrics.server import MetricsServer
+    from holdfast.metrics.targets import remove_target, write_target
+
+    folder = settings.home / "metrics"
+    server = MetricsServer(str(settings.registry_url), job=job)
+    try:
+        server.start()
+        write_target(folder, job, server.port)
+    except HoldfastError as error:
+        logger.warning("metrics are not served reason=%s", error.name)
+    try:
+        yield
+    finally:
+        with suppress(HoldfastError):
+            remove_target(folder, job)
+        server.stop()
+
+
+def run_unsupervised(launch: Launch, settings: Any, reporter: Reporter) -> RunState:
+    """One attempt, in this very process: for debuggers."""
+    job = launch.load()
+    runtime = runtime_config(settings)
+    return run_job(
+        job,
+        runtime=runtime,
+        restore=launch.restore(job, settings),
+        registry_url=str(settings.registry_url),
+        available_now=launch.available_now,
+        max_epochs=launch.max_epochs,
+        reporter=reporter,
+        app_folder=launch.app.absolute().parent,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detached:
+    job: str
+    pid: int
+    attempt: int
+    log: str
+
+
+def run_detached(launch: Launch, settings: Any, *, master: str | None) -> Detached:
+    """Have a supervisor of its own run the job; returns once the job runs."""
+    job = launch.load()
+    directory = JobDirectory(settings.storage, job.name)
+    log = directory.logs / "supervisor.log"
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with Registry(str(settings.registry_url)) as registry:
+        registry.ensure_schema()
+        before = _attempts(registry, job.name)
+        begins = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as output:
+            options = ["--home", str(settings.home), *(("--master", master) if master else ())]
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-P", "-m", "holdfast.cli.main", "run"),
+                    *(*launch.arguments(), *options, "--json"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # a line per epoch for months; the registry has them
+                stderr=output,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _DETACH_SECONDS
+        while time.monotonic() < deadline:
+            number = _attempts(registry, job.name)
+            code = process.poll()
+            if code not in (None, 0):
+                raise _last_error(log, begins, code)
+            if number > before and (code == 0 or _runs(registry, job.name)):
+                return Detached(job=job.name, pid=process.pid, attempt=number, log=str(log))
+            time.sleep(_POLL_SECONDS)
+    raise RunFailedError(
+        "START_SLOW",
+        f"job {job.name!r} is not running after {_DETACH_SECONDS:g} s; its supervisor, process "
+        f"{process.pid}, goes on trying.",
+        fix=f"`holdfast ps` and `holdfast logs {job.name}` show how far it is.",
+    )
+
+
+def _attempts(registry: Registry, job: str) -> int:
+    try:
+        return max((row.number for row in registry.attempts(registry.job(job).id)), default=0)
+    except NotFoundError:
+        return 0
+
+
+def _runs(registry: Registry, job: str) -> bool:
+    return registry.job(job).state is not RunState.STARTING
+
+
+def _last_error(log: Path, begins: int, code: int | None) -> HoldfastError:
+    """What the supervisor said before it ended."""
+    with log.open("rb") as file:
+        file.seek(begins)
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    for line in reversed(lines):
+        try:
+            return HoldfastError.from_fields(json.loads(line))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return RunFailedError(
+        "SUPERVISOR_DIED",
+        f"the supervisor ended with exit code {code}.",
+        fix=f"look into {log}.",
+    )

@@ -1,0 +1,1 @@
+"""What Prometheus reads about jobs: computed from the registry, so it outlives every driver."""

@@ -1,0 +1,355 @@
+"""Savepoints in a directory: take, find, verify, remove.
+
+    <savepoints>/<job>/<id>/
+    ├── manifest.json     written last: without it there is no savepoint
+    ├── checkpoint/       the files of one committed batch
+    └── sizes/            state size per key group
+
+A savepoint is made under a hidden name and appears, whole, by one rename. Its files are never
+changed afterwards. They may be links to files of the job's checkpoint, which nobody changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from holdfast.checkpoint.copies import copy_batch
+from holdfast.checkpoint.identity import JobDirectory, JobIdentity
+from holdfast.checkpoint.sizes import SizesLog
+from holdfast.checkpoint.spark_files import BatchFiles, batch_files, committed_batches
+from holdfast.clock import Clock
+from holdfast.errors import (
+    ConflictError,
+    CorruptionError,
+    NotFoundError,
+    UsageError,
+    shorten,
+)
+from holdfast.faults import fault_point
+from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedFile
+from holdfast.storage.files import (
+    fsync_dir,
+    list_names,
+    make_directory,
+    read_json,
+    remove_tree,
+    storage_errors,
+    write_json,
+)
+
+CHECKPOINT = "checkpoint"
+_ATTEMPTS = 10
+_ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,95}$")
+Progress = Callable[[str, int, int], None]
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def is_id(text: str) -> bool:
+    """Whether it can be the id of a savepoint, which is also the name of its directory."""
+    return _ID.fullmatch(text) is not None
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """A savepoint, and where it is."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / CHECKPOINT
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A savepoint that is being made, under a hidden name."""
+
+    id: str
+    path: Path
+    final: Path
+
+    def finish(self, manifest: Manifest, progress: Progress = silent) -> Savepoint:
+        """Write the manifest and let it appear."""
+        manifest = replace(manifest, files=_hashed(self.path, progress))
+        fault_point("savepoint.before_manifest")
+        write_json(self.path / MANIFEST, manifest.to_dict())
+        fault_point("savepoint.after_manifest")
+        with storage_errors(self.final):
+            self.path.rename(self.final)
+            fsync_dir(self.final.parent)
+        return Savepoint(self.final, manifest)
+
+
+class SavepointStore:
+    def __init__(self, root: Path) -> None:
+        self.root = root.expanduser().absolute()
+
+    # Taking
+
+    def take(
+        self,
+        directory: JobDirectory,
+        clock: Clock,
+        *,
+        label: str = "",
+        versions: Mapping[str, str],
+        keys: Callable[[int], Mapping[str, int]] = lambda epoch: {},
+        progress: Progress = silent,
+    ) -> Savepoint:
+        """Of the newest committed epoch, also while the job runs. `keys` says how many keys
+        each step had at an epoch; `versions` names holdfast's and Spark's."""
+        identity = directory.load()
+        if identity is None or not committed_batches(directory.checkpoint):
+            raise NotFoundError(
+                "NOTHING_TO_SAVE",
+                f"job {directory.name!r} has no committed epoch yet.",
+                fix="take a savepoint once it has; `holdfast checkpoints` shows its epochs.",
+            )
+        self._refuse_inside(directory)
+        now = clock.now()
+        with self.draft(identity.name, now) as draft:
+            checkpoint = draft.path / CHECKPOINT
+            home = draft.final / CHECKPOINT
+            files = copy_newest(directory.checkpoint, checkpoint, home=home, progress=progress)
+            sizes = directory.sizes.load(files.batch)
+            SizesLog(draft.path / "sizes").replace_by(sizes, files.batch)
+            manifest = replace(
+                manifest_of(draft.id, identity, files, now),
+                label=label,
+                keys=dict(keys(files.batch)),
+                holdfast=versions.get("holdfast", ""),
+                spark=versions.get("spark", ""),
+            )
+            return draft.finish(manifest, progress)
+
+    @contextmanager
+    def draft(self, job: str, now: datetime) -> Iterator[Draft]:
+        """A savepoint in the making; nothing is left of it unless it is finished."""
+        name = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        final = self.root / job / name
+        draft = Draft(name, final.with_name(f".{name}.part"), final)
+        make_directory(draft.path)
+        try:
+            yield draft
+        finally:
+            remove_tree(draft.path)
+
+    def _refuse_inside(self, directory: JobDirectory) -> None:
+        if self.root.is_relative_to(directory.path):
+            raise UsageError(
+                "SAVEPOINT_INSIDE_JOB",
+                f"{self.root} lies inside {directory.path}, which goes with the job.",
+                fix="choose another directory: --to DIR, or the setting `savepoints`.",
+            )
+
+    # Finding
+
+    def all(self, job: str | None = None) -> list[Savepoint]:
+        """All savepoints, oldest first, without those that cannot be read."""
+        return self.scan(job)[0]
+
+    def scan(self, job: str | None = None) -> tuple[list[Savepoint], list[CorruptionError]]:
+        """All savepoints, oldest first; and what is wrong with those that cannot be read."""
+        found, unreadable = [], []
+        for path in self._paths(job):
+            try:
+                found.append(read_savepoint(path))
+            except CorruptionError as error:
+                unreadable.append(error)
+        found.sort(key=lambda each: (each.manifest.created, each.manifest.id))
+        return found, unreadable
+
+    def _paths(self, job: str | None) -> list[Path]:
+        owners = [job] if job else list_names(self.root)
+        paths = [
+            self.root / owner / name
+            for owner in owners
+            for name in list_names(self.root / owner)
+        ]
+        return [path for path in paths if (path / MANIFEST).is_file()]
+
+    def find(self, wanted: str, job: str | None = None) -> Savepoint:
+        """By path, by id or the beginning of one, by label, or `latest`."""
+        path = Path(wanted).expanduser()
+        if (path / MANIFEST).is_file():
+            return read_savepoint(path.absolute())
+        known = self.all(job)
+        if wanted == "latest" and known:
+            return known[-1]
+        matches = [
+            each
+            for each in known
+            if each.manifest.label == wanted or each.manifest.id.startswith(wanted)
+        ]
+        exact = [each for each in matches if wanted in (each.manifest.id, each.manifest.label)]
+        matches = exact or matches
+        if len(matches) == 1:
+            return matches[0]
+        if not matches:
+            raise NotFoundError(
+                "SAVEPOINT_NOT_FOUND",
+                f"there is no savepoint {shorten(wanted)}"
+                + (f" of job {job!r}" if job else "")
+                + f" in {self.root}, and no directory with a manifest of that name.",
+                fix="`holdfast savepoint list` shows them.",
+            )
+        raise ConflictError(
+            "SAVEPOINT_AMBIGUOUS",
+            f"{shorten(wanted)} fits {len(matches)} savepoints: "
+            f"{', '.join(each.manifest.id for each in matches[:5])}.",
+            fix="write more of the id.",
+        )
+
+    # Removing
+
+    def delete(self, savepoint: Savepoint) -> None:
+        delete_savepoint(savepoint.path)
+
+    def leftovers(self) -> list[Path]:
+        """What crashes have left: directories that are no savepoints."""
+        found = []
+        for owner in list_names(self.root):
+            with storage_errors(self.root / owner):
+                entries = sorted((self.root / owner).iterdir())
+            found += [
+                path
+                for path in entries
+                if path.name.endswith(".part") or not (path / MANIFEST).is_file()
+            ]
+        return found
+
+
+def delete_savepoint(path: Path) -> None:
+    """The manifest goes first: what is left of a crash is not a savepoint."""
+    with storage_errors(path):
+        (path / MANIFEST).unlink(missing_ok=True)
+    remove_tree(path)
+
+
+def copy_newest(
+    checkpoint: Path, target: Path, *, home: Path | None = None, progress: Progress = silent
+) -> BatchFiles:
+    """Make `target` of the newest committed batch of a checkpoint that may be in use. It will
+    be used at `home`, by default where it is made."""
+    for _ in range(_ATTEMPTS):
+        batch = committed_batches(checkpoint)[-1]
+        try:
+            files = batch_files(checkpoint, batch)
+            copy_batch(
+                checkpoint,
+                files,
+                target,
+                home=home,
+                each=lambda done, total: progress("copy", done, total),
+            )
+        except (FileNotFoundError, CorruptionError):
+            # Removed meanwhile, because newer epochs have come: take one of those. If
+            # none has, the checkpoint is damaged, and looking again says where.
+            if committed_batches(checkpoint)[-1] == batch:
+                batch_files(checkpoint, batch)
+                raise
+        else:
+            return files
+    raise ConflictError(
+        "SAVEPOINT_OVERTAKEN",
+        f"{checkpoint} forgets epochs faster than they can be copied.",
+        fix="raise CheckpointConfig(retained=…).",
+    )
+
+
+def read_savepoint(path: Path) -> Savepoint:
+    file = path / MANIFEST
+    if not file.is_file():
+        raise NotFoundError(
+            "SAVEPOINT_NOT_FOUND",
+            f"{path} has no {MANIFEST}: it is not a savepoint, or was not finished.",
+            fix="`holdfast savepoint list` shows the savepoints.",
+            path=str(path),
+        )
+    return Savepoint(path, Manifest.from_dict(read_json(file), str(file)))
+
+
+def verify(savepoint: Savepoint, progress: Progress = silent) -> None:
+    """Every byte is what was written, and nothing is missing or added; or an error that names
+    the file."""
+    expected = {file.path: file for file in savepoint.manifest.files}
+    found = set(_walk(savepoint.path)) - {MANIFEST}
+    for name in sorted(set(expected) - found):
+        raise _damaged(savepoint, name, "is missing")
+    for name in sorted(found - set(expected)):
+        raise _damaged(savepoint, name, "does not belong to it")
+    for done, (name, file) in enumerate(sorted(expected.items()), 1):
+        path = savepoint.path / name
+        if path.is_symlink():
+            raise _damaged(savepoint, name, "is a link")
+        size = path.stat().st_size
+        if size != file.size:
+            raise _damaged(savepoint, name, f"has {size} bytes instead of {file.size}")
+        if _sha256(path) != file.sha256:
+            raise _damaged(savepoint, name, "has other bytes than were written")
+        progress("verify", done, len(expected))
+
+
+def _damaged(savepoint: Savepoint, name: str, what: str) -> CorruptionError:
+    return CorruptionError(
+        "SAVEPOINT_DAMAGED",
+        f"savepoint {savepoint.manifest.id}: {savepoint.path / name} {what}.",
+        fix="use another savepoint, or restore this one from a backup.",
+        path=str(savepoint.path / name),
+    )
+
+
+def manifest_of(name: str, identity: JobIdentity, files: BatchFiles, now: datetime) -> Manifest:
+    origin = identity.timelines[-1].origin if identity.timelines else ""
+    watermark = files.start.watermark_ms
+    return Manifest(
+        id=name,
+        kind="native",
+        created=now,
+        epoch=files.batch,
+        identity=replace(identity, rewind_pending=False),
+        sources=_positions(files),
+        watermark=datetime.fromtimestamp(watermark / 1000, UTC) if watermark > 0 else None,
+        parent=origin if _ID.match(origin) else None,
+    )
+
+
+def _positions(files: BatchFiles) -> dict[str, Any]:
+    return {source.name: source.offset for source in files.start.sources}
+
+
+def _walk(root: Path) -> list[str]:
+    return [
+        os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118
+        for folder, _, names in os.walk(root)
+        for name in names
+    ]
+
+
+def _hashed(root: Path, progress: Progress) -> tuple[SavedFile, ...]:
+    names = sorted(_walk(root))
+    found = []
+    for done, name in enumerate(names, 1):
+        path = root / name
+        with storage_errors(path):
+            found.append(SavedFile(path=name, size=path.stat().st_size, sha256=_sha256(path)))
+        progress("hash", done, len(names))
+    return tuple(found)
+
+
+def _sha256(path: Path) -> str:
+    with storage_errors(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

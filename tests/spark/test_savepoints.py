@@ -1,0 +1,137 @@
+"""Savepoints: taken, verified, restored with another parallelism, in another place."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import holdfast as hf
+from holdfast.checkpoint.identity import JobDirectory
+from holdfast.errors import (
+    ConflictError,
+    CorruptionError,
+    RunFailedError,
+    StateMismatchError,
+)
+from holdfast.faults import armed
+from holdfast.savepoint.store import read_savepoint, verify
+from spark.processes import OtherKeyTotal
+from spark.test_going_back import EDITS, SIZE, totals, written
+from spark.test_resume import SCHEMA, feed
+from spark.workplace import Workplace, running_totals
+
+
+def feed_part(place: Workplace, part: int) -> None:
+    feed(place.path / "log", EDITS[part * SIZE : (part + 1) * SIZE], f"p{part:02d}")
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_state_moves_to_any_number_of_partitions(
+    tmp_path: Path, backend: Literal["heap", "rocksdb"]
+) -> None:
+    place = Workplace(tmp_path, backend)
+    feed_part(place, 0)
+    place.run(totals(place))
+    for part, parallelism in enumerate((5, 3, 1, 2), 1):
+        savepoint = place.take()
+        verify(savepoint)
+        feed_part(place, part)
+        if parallelism == 5:
+            # Cut short when the copy has been rescaled: nothing has happened yet.
+            with armed("restore.rescaled=raise"), pytest.raises(RunFailedError):
+                place.restore(totals(place), savepoint.manifest.id, parallelism=parallelism)
+        plan = place.restore(totals(place), savepoint.manifest.id, parallelism=parallelism)
+        assert plan.rescales
+        assert plan.timeline.origin == savepoint.manifest.id
+        assert place.epochs()[-1].state["sum"].rows == len(
+            {user for user, _ in EDITS[: (part + 1) * SIZE]}
+        )
+    assert written(place.path / "out") == Counter(running_totals(EDITS))
+    assert place.take().manifest.parent == savepoint.manifest.id
+
+
+def test_a_savepoint_works_in_another_place(place: Workplace, tmp_path: Path) -> None:
+    feed_part(place, 0)
+    place.run(totals(place))
+    taken = place.take(label="monday")
+    assert place.savepoints.find("monday").manifest == taken.manifest
+    assert taken.manifest.keys == {"sum": len({user for user, _ in EDITS[:SIZE]})}
+    before = {file.path: file.sha256 for file in taken.manifest.files}
+    moved = tmp_path / "elsewhere" / "copy"
+    shutil.copytree(taken.path, moved)
+    shutil.rmtree(place.path / "jobs")
+    shutil.rmtree(place.path / "savepoints")
+    feed_part(place, 1)
+    place.restore(totals(place), str(moved), parallelism=2)
+    assert written(place.path / "out") == Counter(running_totals(EDITS[: 2 * SIZE]))
+    # A restore leaves what it came from alone.
+    verify(read_savepoint(moved))
+    assert {file.path: file.sha256 for file in read_savepoint(moved).manifest.files} == before
+
+
+def test_what_does_not_fit_is_refused_before_anything_changes(place: Workplace) -> None:
+    feed_part(place, 0)
+    place.run(totals(place))
+    directory = JobDirectory(place.runtime().storage, "job")
+    identity = directory.load()
+    savepoint = place.take()
+
+    def refused(origin: str, **options: object) -> str:
+        with pytest.raises((StateMismatchError, ConflictError, CorruptionError)) as caught:
+            place.restore(totals(place), origin, **options)  # type: ignore[arg-type]
+        assert directory.load() == identity
+        return str(caught.value.name)
+
+    assert refused(savepoint.manifest.id, parallelism=65) == "CANNOT_RESCALE"
+    assert refused(str(savepoint.path), name="other") == "SAVEPOINT_OF_ANOTHER_JOB"
+
+    def other_key(flow: hf.Flow) -> None:
+        edits = flow.source("edits", hf.sources.FileLog(place.path / "log", SCHEMA))
+        named = edits.selectExpr("user as name", "diff")
+        renamed = flow.key_by(named, "name").process("sum", OtherKeyTotal())
+        flow.sink("out", renamed, hf.sinks.Discard())
+
+    with pytest.raises(StateMismatchError):
+        place.restore(other_key, savepoint.manifest.id)
+    assert directory.load() == identity
+    assert not list(directory.path.glob("checkpoint.*"))
+
+
+def test_every_kind_of_damage_is_named(place: Workplace, tmp_path: Path) -> None:
+    feed_part(place, 0)
+    place.run(totals(place))
+    taken = place.take()
+
+    def damaged(name: str, change: str) -> CorruptionError:
+        copy = tmp_path / f"{change}"
+        shutil.copytree(taken.path, copy)
+        path = copy / name
+        match change:
+            case "flip":
+                data = bytearray(path.read_bytes())
+                data[len(data) // 2] ^= 1
+                path.write_bytes(data)
+            case "cut":
+                path.write_bytes(path.read_bytes()[:-1])
+            case "remove":
+                path.unlink()
+            case "add":
+                path.with_name("more").write_text("x")
+        with pytest.raises(CorruptionError) as caught:
+            place.restore(totals(place), str(copy))
+        return caught.value
+
+    state = next(file.path for file in taken.manifest.files if file.path.endswith(".changelog"))
+    for change, what in [
+        ("flip", "has other bytes"),
+        ("cut", "bytes instead of"),
+        ("remove", "is missing"),
+        ("add", "does not belong"),
+    ]:
+        error = damaged(state, change)
+        assert error.name == "SAVEPOINT_DAMAGED"
+        assert what in error.message
