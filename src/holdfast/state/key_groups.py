@@ -56,9 +56,8 @@ def canonical_bytes(key: Any) -> bytes:  # noqa: PLR0911 - one line per type
     if isinstance(key, int):
         return b"i" + struct.pack(">q", key)
     if isinstance(key, float):
-        if key != key:  # noqa: PLR0124 - NaN
-            return b"dN"
-        return b"d" + struct.pack(">d", key + 0.0)  # -0.0 + 0.0 is 0.0
+        is_nan = key != key  # noqa: PLR0124 - all NaNs are one key
+        return b"d" + struct.pack(">d", NAN if is_nan else key + 0.0)  # -0.0 + 0.0 is 0.0
     if isinstance(key, bytes):
         return b"b" + struct.pack(">I", len(key)) + key
     if isinstance(key, datetime):
