@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Literal
@@ -78,7 +79,7 @@ def test_rewound_output_equals_a_run_that_never_erred(
     truth = running_totals(changed_after(2, 3))
     assert written(place.path / "out") == Counter(truth)
     # The old checkpoint is still there: to go back on going back.
-    assert directory.checkpoint == directory.path / "checkpoint.t1"
+    assert directory.checkpoint.name.startswith("checkpoint.t1.")
     assert committed_batches(first) == [0, 1, 2, 3, 4]
     # From the new timeline's own beginning, and once more: only the last two are kept.
     go_back(place, "checkpoint:1", "rewind")
@@ -94,7 +95,8 @@ def test_rewound_output_equals_a_run_that_never_erred(
     # Back, and forward again to where the output has since been removed: that would be a hole.
     go_back(place, "checkpoint:4", "rewind")
     go_back(place, newest.manifest.id, "rewind")
-    directory.drop_checkpoints(except_for=[directory.checkpoint.name])
+    for name in directory.checkpoints() - {directory.checkpoint.name}:
+        shutil.rmtree(directory.path / name)
     earlier = place.take()
     feed(place.path / "log", [("more", 1)], "p00")
     place.run(totals(place))

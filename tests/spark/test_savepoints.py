@@ -11,6 +11,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.checkpoint.identity import JobDirectory
+from holdfast.checkpoint.sizes import SizesLog
+from holdfast.checkpoint.spark_files import snapshot_entries
 from holdfast.errors import (
     ConflictError,
     CorruptionError,
@@ -19,7 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.faults import armed
 from holdfast.savepoint.store import read_savepoint, verify
-from spark.processes import OtherKeyTotal
+from spark.processes import CountPerTotal, OtherKeyTotal, TotalWithParity
 from spark.test_going_back import EDITS, SIZE, totals, written
 from spark.test_resume import SCHEMA, feed
 from spark.workplace import Workplace, running_totals
@@ -52,6 +54,36 @@ def test_state_moves_to_any_number_of_partitions(
         )
     assert written(place.path / "out") == Counter(running_totals(EDITS))
     assert place.take().manifest.parent == savepoint.manifest.id
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_rescaled_state_is_counted_without_being_read(
+    tmp_path: Path, backend: Literal["heap", "rocksdb"]
+) -> None:
+    """What Spark says of each step is noted under its uid, and its snapshots say the same."""
+    place = Workplace(tmp_path, backend)
+
+    def chained(flow: hf.Flow) -> None:
+        edits = flow.source("edits", hf.sources.FileLog(place.path / "log", SCHEMA))
+        sums = flow.key_by(edits, "user").process("sum", TotalWithParity())
+        parities = flow.key_by(sums, "odd").process("parity", CountPerTotal())
+        flow.sink("out", parities, hf.sinks.Discard())
+
+    feed_part(place, 0)
+    place.run(chained)
+    savepoint = place.take()
+    noted = SizesLog(savepoint.path / "sizes").entries(savepoint.manifest.epoch)
+    assert noted["sum"] > noted["parity"] > 0
+    plan = place.restore(chained, savepoint.manifest.id, parallelism=5)
+    directory = JobDirectory(place.runtime().storage, "job")
+    assert snapshot_entries(directory.checkpoint, plan.batch + 1) == {
+        step["position"]: noted[uid]
+        for uid, step in savepoint.manifest.identity.operators.items()
+    }
+    # The next batch writes no snapshots: nothing is known without reading it.
+    feed_part(place, 1)
+    place.run(chained, parallelism=5)
+    assert snapshot_entries(directory.checkpoint, plan.batch + 2) is None
 
 
 def test_a_savepoint_works_in_another_place(place: Workplace, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from holdfast.checkpoint.lease import Lease, LeaseFile, held, judge
 from holdfast.errors import ConflictError, CorruptionError
 from holdfast.storage.file_sink_log import FileSinkLog, StagedFile
-from holdfast.storage.files import write_json
+from holdfast.storage.files import exclusive_lock, write_json
 from holdfast.storage.processes import is_alive, kill_session, session_members, started_at
 
 SECONDS = 0.4
@@ -146,6 +146,21 @@ def test_odd_file(tmp_path: Path, content: object) -> None:
     write_json(tmp_path / "lease.json", content)
     with pytest.raises(CorruptionError, match="LEASE_UNREADABLE"):
         lease_file(tmp_path).acquire()
+
+
+def test_what_a_replaced_driver_must_not_do_is_refused(tmp_path: Path) -> None:
+    file = lease_file(tmp_path)
+    lease = file.next_attempt(file.acquire())
+    # Whoever would take over has to wait until it is done.
+    with (
+        pytest.raises(ConflictError, match="LOCKED"),
+        file.not_past(lease.epoch),
+        exclusive_lock(tmp_path / "lock", timeout=0),
+    ):
+        pytest.fail("taken meanwhile")
+    file.next_attempt(lease)
+    with pytest.raises(ConflictError, match="FENCED"), file.not_past(lease.epoch):
+        pytest.fail("done all the same")
 
 
 # -- the fence at a sink ------------------------------------------------------------------

@@ -5,7 +5,7 @@
     ├── lease.json      who runs the job, and the fence of its newest attempt
     ├── lock            held while the lease changes hands
     ├── checkpoint/     Spark's checkpoint; nobody but Spark writes into it. A job that was
-    │                   started from an older point goes on in `checkpoint.t1`, and so on
+    │                   started from an older point goes on in `checkpoint.t1.7`, and so on
     ├── sizes/          state size per key group after each of the last epochs
     └── logs/
 
@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -165,14 +165,15 @@ class JobDirectory:
 
     def discard_state(self) -> None:
         """Remove the checkpoint, of all timelines, and what belongs to it."""
-        self.drop_checkpoints()
+        for name in self.checkpoints():
+            remove_tree(self.path / name)
         self.sizes.remove()
 
-    def drop_checkpoints(self, except_for: Collection[str] = ()) -> None:
-        for name in list_names(self.path):
-            is_checkpoint = name == "checkpoint" or name.startswith("checkpoint.")
-            if is_checkpoint and name not in except_for:
-                remove_tree(self.path / name)
+    def checkpoints(self) -> set[str]:
+        """The names of all that are there, of whatever timeline, and of those that a restore
+        which was cut short has begun, under hidden names."""
+        names = list_names(self.path)
+        return {name for name in names if name.lstrip(".").partition(".")[0] == "checkpoint"}
 
     def forget(self) -> None:
         """Be a job that has never run."""

@@ -154,6 +154,20 @@ class LeaseFile:
         found = self.read()
         return found is not None and found.epoch > fence
 
+    @contextmanager
+    def not_past(self, fence: int) -> Iterator[None]:
+        """For what a driver that was replaced must not do. Nobody takes over meanwhile, so it
+        has to be short."""
+        with exclusive_lock(self._lock):
+            if self.is_past(fence):
+                raise ConflictError(
+                    "FENCED",
+                    f"another run of job {self._job!r} has taken over; this one has stopped "
+                    "before it changed anything.",
+                    fix="nothing: the other run goes on. No row is lost or doubled.",
+                )
+            yield
+
     def renew(self, lease: Lease) -> Lease:
         return self._replace(lease)
 

@@ -292,13 +292,37 @@ class _Operator:
 
 def snapshot_files(path: Path) -> list[str]:
     """The SST files that a RocksDB snapshot is made of."""
+    return [each["dfsSstFileName"] for each in _snapshot(path)["sstFiles"]]
+
+
+def snapshot_entries(checkpoint: Path, batch: int) -> dict[int, int] | None:
+    """How many entries each operator has after a batch that wrote snapshots, as one does that
+    moves state into other partitions; None if it did not."""
+    ids: Mapping[str, Any] = read_commit(checkpoint, batch).get("stateUniqueIds", {})
+    found: dict[int, int] = {}
+    for operator, partitions in ids.items():
+        found[int(operator)] = 0
+        for partition, (unique_id, *others) in enumerate(partitions):
+            folder = checkpoint / "state" / operator / str(partition)
+            path = folder / f"{batch + 1}_{unique_id}{FULL[0]}"
+            if others or not path.exists():  # a join has several stores, below others' names
+                return None
+            found[int(operator)] += int(_snapshot(path)["numKeys"])
+    return found
+
+
+def _snapshot(path: Path) -> dict[str, Any]:
+    """What a RocksDB snapshot says about itself."""
     with storage_errors(path):
         try:
             with zipfile.ZipFile(path) as archive:
                 lines = archive.read("metadata").decode().splitlines()
-            return [each["dfsSstFileName"] for each in json.loads(lines[-1])["sstFiles"]]
+            found: dict[str, Any] = json.loads(lines[-1])
+            if not {"sstFiles", "numKeys"} <= set(found):
+                raise ValueError("it does not name its files")  # noqa: TRY301
         except (zipfile.BadZipFile, KeyError, IndexError, ValueError) as error:
             raise damaged(path, error) from error
+    return found
 
 
 def changelog_lineage(path: Path) -> list[dict[str, Any]]:

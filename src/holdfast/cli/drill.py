@@ -20,7 +20,7 @@ from holdfast.cli.signals import terminable
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast.drill.drills import Drill
+    from holdfast.drill.catalogue import AnyDrill
     from holdfast.drill.result import DrillResult
 
 
@@ -66,8 +66,8 @@ def drill(
     return 1 if any(result.outcome == "FAILED" for result in results) else 0
 
 
-def _selected(names: Sequence[str]) -> list[Drill]:
-    from holdfast.drill.drills import DRILLS
+def _selected(names: Sequence[str]) -> list[AnyDrill]:
+    from holdfast.drill.catalogue import DRILLS
 
     known = {each.name: each for each in DRILLS}
     for name in names:
@@ -110,7 +110,7 @@ def _conclude(results: Sequence[DrillResult]) -> None:
 
 
 class _Progress(CountedProgress):
-    def begin(self, drill: Drill) -> None:
+    def begin(self, drill: AnyDrill) -> None:
         self.step(f"{drill.name}: {drill.fault}")
 
     def end(self, result: DrillResult) -> None:
@@ -121,14 +121,14 @@ class _Progress(CountedProgress):
 # -- tables -------------------------------------------------------------------------------
 
 
-def _listed(drill: Drill) -> dict[str, Any]:
+def _listed(drill: AnyDrill) -> dict[str, Any]:
     return {
         "drill": drill.name,
         "fault": drill.fault,
         "moment": drill.moment.value,
         "when": drill.moment.meaning,
-        "ends": drill.ends.error,
-        "class": drill.ends.failure_class,
+        "ends": drill.ends.error if drill.ends else None,
+        "class": drill.ends.failure_class if drill.ends else None,
         "recovery": drill.recovery,
     }
 

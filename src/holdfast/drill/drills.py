@@ -1,4 +1,4 @@
-"""The drills there are: which fault, at which moment, and how the job must take it."""
+"""Drills in an epoch: which fault, at which moment, and how the job must take it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.drill.crash_points import CrashPoint
-from holdfast.drill.moments import Moment, disk_error, driver_fault, jvm_kill
+from holdfast.drill.moments import OF_AN_EPOCH, Moment, disk_error, driver_fault, jvm_kill
 from holdfast.drill.python_faults import PythonAction, PythonFault
 
 Blow = Literal["kill", "pause", "kill supervisor"]
@@ -66,7 +66,7 @@ def _driver_kills() -> list[Drill]:
             injection=driver_fault(moment, "kill") if moment is Moment.M5 else jvm_kill(moment),
             ends=_DIED,
         )
-        for moment in Moment
+        for moment in OF_AN_EPOCH
     ]
 
 
@@ -177,7 +177,7 @@ def _supervisor_kills() -> list[Drill]:
     ]
 
 
-DRILLS: tuple[Drill, ...] = (
+EPOCH_DRILLS: tuple[Drill, ...] = (
     *_driver_kills(),
     *_python_kills(),
     *_pauses(),

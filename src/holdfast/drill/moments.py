@@ -1,8 +1,8 @@
-"""The moments of an epoch at which a fault can strike, and where each is found.
+"""The moments at which a fault can strike, and where those of an epoch are found.
 
 Inside the JVM a moment is a file operation on the checkpoint; in the driver's Python it is a
-named fault point. All of them are in the same epoch, when some epochs have been committed and
-some are still to come.
+named fault point. All of an epoch are in the same one, when some epochs have been committed and
+some are still to come. M7 to M9 are moments of an operation on the job.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STATE_PARTITIONS = 2
 
 
 class Moment(StrEnum):
-    """In the order in which an epoch passes them."""
+    """M1 to M6 in the order in which an epoch passes them."""
 
     M1 = "M1"
     M2 = "M2"
@@ -27,6 +27,9 @@ class Moment(StrEnum):
     M4 = "M4"
     M5 = "M5"
     M6 = "M6"
+    M7 = "M7"
+    M8 = "M8"
+    M9 = "M9"
 
     @property
     def meaning(self) -> str:
@@ -40,7 +43,12 @@ _MEANINGS = {
     Moment.M4: "after the state is committed",
     Moment.M5: "while the sink is being committed",
     Moment.M6: "after the sink, before the epoch is committed",
+    Moment.M7: "while a savepoint is being taken",
+    Moment.M8: "while the job is being taken back to a savepoint",
+    Moment.M9: "while the job is being rescaled",
 }
+
+OF_AN_EPOCH = (Moment.M1, Moment.M2, Moment.M3, Moment.M4, Moment.M5, Moment.M6)
 
 _FILES: dict[Moment, tuple[At, str, int]] = {
     Moment.M1: ("before rename", f"offsets/{EPOCH}", 1),

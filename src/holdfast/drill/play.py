@@ -25,92 +25,43 @@ from holdfast.storage.processes import session_members
 _SEGMENT = 60
 _BACKLOG, _LATER = 10, 4
 """Segments before the job starts, and when it has come back; an epoch takes two."""
-_HEARTBEAT = "10 s"
+HEARTBEAT = "10 s"
 """For drivers that are stopped: short, because the drill waits for it to pass."""
 
 
 def play(drill: Drill, directory: Path) -> Seen:
     """What was seen of it. No process is left behind, whatever happens."""
     with Subject(directory) as subject:
-        return _Play(drill, subject).until_end()
+        return _EpochPlay(drill, subject).until_end()
 
 
-class _Play:
-    def __init__(self, drill: Drill, subject: Subject) -> None:
-        self._drill, self._subject = drill, subject
-        self._variables = _variables(drill, subject)
+class Play:
+    """What all drills have in common: a job, its input, and what is seen at the end."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
         self._edits = Edits(subject.place.edits, segment=_SEGMENT)
 
     def until_end(self) -> Seen:
         try:
-            return self._seen(**self._carry_out())
+            return self._seen(**self.carry_out())
         except HoldfastError as error:
             # Whatever kept it from its end: what the fault has done is worth seeing.
             return self._seen(trouble=str(error))
 
-    def _carry_out(self) -> dict[str, Any]:
+    def carry_out(self) -> dict[str, Any]:
         """What was seen on the way."""
-        self._edits.send(_BACKLOG)
-        first = self._start_first()
-        if not self._strikes(first):
-            return {}
-        supervisor = self._recover(first)
-        self._wait(supervisor, lambda: len(self._subject.attempts()) > 1, "the next attempt")
-        left_over = self._left_over()
-        self._edits.send(_LATER)
-        self._wait(supervisor, self._all_committed, "all rows to be committed")
-        refused = self._wake(first) if self._drill.recovery == "takeover" else None
-        self._subject.stop(supervisor)
-        return {"left_over": left_over, "zombie_refused": refused}
+        raise NotImplementedError
 
-    def _start_first(self) -> Process:
-        # A driver that can outlive its replacement is one without a supervisor: that would
-        # have ended it.
-        alone = ["--unsupervised"] if self._drill.recovery == "takeover" else []
-        return self._subject.start("run", str(JOB_FILE), *alone, variables=self._variables)
-
-    def _strikes(self, first: Process) -> bool:
-        """Wait for the fault, and do what the drill does from outside; False: it never came."""
-        subject = self._subject
-        wait(lambda: subject.fired() or first.has_ended or self._all_committed(), "the fault")
-        fired = subject.fired()
-        if not fired:
-            return False
-        match self._drill.blow:
-            case "kill":
-                os.kill(fired[0].pid, signal.SIGKILL)
-            case "kill supervisor":
-                first.signal(signal.SIGKILL)
-            case "pause":
-                _signal_session(os.getsid(fired[0].pid), signal.SIGSTOP)
-        return True
-
-    def _recover(self, first: Process) -> Process:
-        """The supervisor that brings the job back."""
-        match self._drill.recovery:
-            case "resume":
-                first.wait_for_end("the end of the supervisor")
-                return self._subject.start("resume", JOB, variables=self._variables)
-            case "takeover":
-                wait(self._lease_is_stale, "a lease that nobody renews")
-                return self._subject.start("run", str(JOB_FILE), variables=self._variables)
-            case _:
-                return first
-
-    def _lease_is_stale(self) -> bool:
+    def lease_is_stale(self) -> bool:
         lease = self._subject.place.job.lease.read()
         assert lease is not None
         return (datetime.now(UTC) - lease.renewed).total_seconds() > LEASE_SECONDS
 
-    def _left_over(self) -> tuple[int, ...]:
-        if self._drill.recovery == "takeover":
-            return ()  # it is still asleep, and is not to be reached
-        return tuple(session_members(self._subject.attempts()[0].pid))
-
-    def _wake(self, zombie: Process) -> bool:
+    def wake(self, zombie: Process) -> bool:
         """Let the driver that was replaced go on; whether it then was refused."""
         self._subject.gate.touch()
-        _signal_session(zombie.pid, signal.SIGCONT)
+        signal_session(zombie.pid, signal.SIGCONT)
         return zombie.wait_for_end("the end of the driver that was replaced") != 0
 
     def _all_committed(self) -> bool:
@@ -154,16 +105,76 @@ class _Play:
         return None
 
 
+class _EpochPlay(Play):
+    def __init__(self, drill: Drill, subject: Subject) -> None:
+        super().__init__(subject)
+        self._drill = drill
+        self._variables = _variables(drill, subject)
+
+    def carry_out(self) -> dict[str, Any]:
+        self._edits.send(_BACKLOG)
+        first = self._start_first()
+        if not self._strikes(first):
+            return {}
+        supervisor = self._recover(first)
+        self._wait(supervisor, lambda: len(self._subject.attempts()) > 1, "the next attempt")
+        left_over = self._left_over()
+        self._edits.send(_LATER)
+        self._wait(supervisor, self._all_committed, "all rows to be committed")
+        refused = self.wake(first) if self._drill.recovery == "takeover" else None
+        self._subject.stop(supervisor)
+        return {"left_over": left_over, "zombie_refused": refused}
+
+    def _start_first(self) -> Process:
+        # A driver that can outlive its replacement is one without a supervisor: that would
+        # have ended it.
+        alone = ["--unsupervised"] if self._drill.recovery == "takeover" else []
+        return self._subject.start("run", str(JOB_FILE), *alone, variables=self._variables)
+
+    def _strikes(self, first: Process) -> bool:
+        """Wait for the fault, and do what the drill does from outside; False: it never came."""
+        subject = self._subject
+        wait(lambda: subject.fired() or first.has_ended or self._all_committed(), "the fault")
+        fired = subject.fired()
+        if not fired:
+            return False
+        match self._drill.blow:
+            case "kill":
+                os.kill(fired[0].pid, signal.SIGKILL)
+            case "kill supervisor":
+                first.signal(signal.SIGKILL)
+            case "pause":
+                signal_session(os.getsid(fired[0].pid), signal.SIGSTOP)
+        return True
+
+    def _recover(self, first: Process) -> Process:
+        """The supervisor that brings the job back."""
+        match self._drill.recovery:
+            case "resume":
+                first.wait_for_end("the end of the supervisor")
+                return self._subject.start("resume", JOB, variables=self._variables)
+            case "takeover":
+                wait(self.lease_is_stale, "a lease that nobody renews")
+                return self._subject.start("run", str(JOB_FILE), variables=self._variables)
+            case _:
+                return first
+
+    def _left_over(self) -> tuple[int, ...]:
+        if self._drill.recovery == "takeover":
+            return ()  # it is still asleep, and is not to be reached
+        return tuple(session_members(self._subject.attempts()[0].pid))
+
+
 def _variables(drill: Drill, subject: Subject) -> Mapping[str, str]:
     if isinstance(drill.injection, CrashPoint):
         return drill.injection.variables(build_library(subject.place.directory))
     variables = drill.injection.variables(subject.gate)
     if drill.blow == "pause":
-        variables["HOLDFAST_HEARTBEAT_TIMEOUT"] = _HEARTBEAT
+        variables["HOLDFAST_HEARTBEAT_TIMEOUT"] = HEARTBEAT
     return variables
 
 
-def _signal_session(session: int, number: signal.Signals) -> None:
+def signal_session(session: int, number: signal.Signals) -> None:
     for pid in session_members(session):
         with suppress(ProcessLookupError):
             os.kill(pid, number)

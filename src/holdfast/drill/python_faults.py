@@ -9,8 +9,9 @@ from typing import Literal
 
 from holdfast.faults import FAULTS_VARIABLE
 
-PythonAction = Literal["kill", "raise", "wait"]
-"""To kill the process group, to raise, or to wait for what is done from outside."""
+PythonAction = Literal["kill", "raise", "wait", "enospc"]
+"""To kill the process group, to raise, to wait for what is done from outside, or to find the
+disk full."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from holdfast.drill.catalogue import AnyDrill
 from holdfast.drill.drills import Drill
+from holdfast.drill.operation_play import play_operation
 from holdfast.drill.play import play
 from holdfast.drill.verdict import Seen, objections
 from holdfast.errors import HoldfastError
@@ -21,7 +23,7 @@ Outcome = Literal["passed", "FAILED", "not run"]
 
 @dataclass(frozen=True, kw_only=True)
 class DrillResult:
-    drill: Drill
+    drill: AnyDrill
     outcome: Outcome
     reasons: tuple[str, ...]
     """Why it has failed or was not run."""
@@ -45,8 +47,17 @@ class DrillResult:
         }
 
 
+def play_any(drill: AnyDrill, directory: Path) -> Seen:
+    if isinstance(drill, Drill):
+        return play(drill, directory)
+    return play_operation(drill, directory)
+
+
 def run_drill(
-    drill: Drill, directory: Path, *, carry_out: Callable[[Drill, Path], Seen] = play
+    drill: AnyDrill,
+    directory: Path,
+    *,
+    carry_out: Callable[[AnyDrill, Path], Seen] = play_any,
 ) -> DrillResult:
     """Whatever goes wrong is the drill's result, and the next one can be run."""
     began = time.monotonic()

@@ -18,7 +18,7 @@ from holdfast.drill.waiting import wait
 from holdfast.errors import NotFoundError
 from holdfast.faults import LOG_VARIABLE, Fired, fired_faults
 from holdfast.storage.files import make_directory
-from holdfast.storage.processes import is_session, kill_session
+from holdfast.storage.processes import is_alive, is_session, kill_session
 
 JOB = "drill"
 JOB_FILE = Path(__file__).with_name("job.py")
@@ -72,13 +72,16 @@ class Subject:
         for process in self._processes:
             process.ensure_gone()
         lease = self.place.job.lease.read()
-        session = lease.session if lease else None
-        if lease and session is not None and is_session(session, lease.session_started):
-            kill_session(session)
+        if lease is None:
+            return
+        if self.is_held:
+            kill_session(lease.pid)  # who would start the job again
+        if lease.session is not None and is_session(lease.session, lease.session_started):
+            kill_session(lease.session)
 
     # Processes
 
-    def start(self, *arguments: str, variables: Mapping[str, str]) -> Process:
+    def start(self, *arguments: str, variables: Mapping[str, str] = {}) -> Process:
         """`holdfast` with these arguments, and `variables` in its environment."""
         with self.place.log.open("ab") as log:
             popen = subprocess.Popen(
@@ -112,6 +115,16 @@ class Subject:
             return self._registry.attempts(self._registry.job(JOB).id)
         except NotFoundError:
             return []
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a living supervisor has the job."""
+        lease = self.place.job.lease.read()
+        return (
+            lease is not None
+            and bool(lease.owner)
+            and is_alive(lease.pid, lease.process_started)
+        )
 
     def has_committed(self, rows: int) -> bool:
         """Whether so many rows are in committed epochs, and no epoch is open."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.demo.proof import Proof
+from holdfast.drill.catalogue import AnyDrill
 from holdfast.drill.drills import Drill, Ended
 
 
@@ -35,6 +36,8 @@ class Seen:
     """Whether a driver that woke up too late ended with an error; None: there was none."""
     trouble: str = ""
     """What kept the drill from going on to its end."""
+    complaints: tuple[str, ...] = ()
+    """What else is not as it should be."""
     half_visible: tuple[str, ...] = ()
     """What a reader of the output could see and should not."""
     proof: Proof | None
@@ -45,19 +48,21 @@ class Seen:
         return self.proof is not None and self.proof.holds and not self.half_visible
 
 
-def objections(drill: Drill, seen: Seen) -> tuple[str, ...]:
+def objections(drill: AnyDrill, seen: Seen) -> tuple[str, ...]:
     """Why the drill has failed; empty if it has passed."""
+    judged = _of_attempts if isinstance(drill, Drill) else _of_many_attempts
     return (
         *_of_the_fault(drill, seen.fired),
         *([seen.trouble] if seen.trouble else []),
-        *_of_attempts(drill.ends, seen.attempts),
+        *judged(drill.ends, seen.attempts),
         *_of_processes(seen),
+        *seen.complaints,
         *seen.half_visible,
         *_of_the_proof(seen.proof),
     )
 
 
-def _of_the_fault(drill: Drill, fired: Sequence[str]) -> list[str]:
+def _of_the_fault(drill: AnyDrill, fired: Sequence[str]) -> list[str]:
     point = drill.injection.point
     if not fired:
         return [f"the fault at {point!r} did not fire, so nothing is proven"]
@@ -66,14 +71,26 @@ def _of_the_fault(drill: Drill, fired: Sequence[str]) -> list[str]:
     return []
 
 
-def _of_attempts(ends: Ended, attempts: Sequence[SeenAttempt]) -> list[str]:
-    expected = [
-        SeenAttempt(state="FAILED", error=ends.error, failure_class=ends.failure_class),
-        SeenAttempt(state="FINISHED", error=None, failure_class=None),
-    ]
+def _of_attempts(ends: Ended | None, attempts: Sequence[SeenAttempt]) -> list[str]:
+    expected = [*_struck(ends), SeenAttempt(state="FINISHED", error=None, failure_class=None)]
     if list(attempts) == expected:
         return []
     return [f"the attempts were {_words(attempts)}; expected was {_words(expected)}"]
+
+
+def _of_many_attempts(ends: Ended | None, attempts: Sequence[SeenAttempt]) -> list[str]:
+    """An operation ends attempts and starts others; at most the one that is struck fails."""
+    failed = [each for each in attempts if each.error is not None]
+    if failed == _struck(ends) and attempts and attempts[-1].state == "FINISHED":
+        return []
+    expected = _words(_struck(ends)) or "none"
+    return [f"the attempts were {_words(attempts)}; to fail expected was {expected}"]
+
+
+def _struck(ends: Ended | None) -> list[SeenAttempt]:
+    if ends is None:
+        return []
+    return [SeenAttempt(state="FAILED", error=ends.error, failure_class=ends.failure_class)]
 
 
 def _words(attempts: Sequence[SeenAttempt]) -> str:

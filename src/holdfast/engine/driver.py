@@ -127,7 +127,9 @@ def run_attempt(request: AttemptRequest) -> bool:
             incremental=job.checkpoint.incremental,
             sources=trunk.reported_sources,
             natives=trunk.reported_natives,
+            positions=trunk.positions,
             outcomes=runner.outcomes,
+            on_entries=directory.sizes.note_entries,
             on_epoch=epochs,
         )
         session.streams.addListener(listener)
@@ -189,7 +191,8 @@ def _identity(request: AttemptRequest) -> tuple[JobIdentity, bool]:
     parallelism = job.resolved_parallelism()
     key_groups = job.resolved_key_groups(parallelism)
     if from_scratch:
-        directory.discard_state()
+        with directory.lease.not_past(request.fence):
+            directory.discard_state()
     identity = directory.create(parallelism, key_groups, job.checkpoint.backend)
     if from_scratch:
         # A timeline of its own: what earlier attempts have written stays, and is written again.
@@ -213,13 +216,15 @@ def _adopted(
             code=code,
             job=request.job,
             directory=directory,
+            fence=request.fence,
             session=session,
             settings=settings,
         ).carry_out()
     if (directory.checkpoint / "offsets").exists():
         check_resume(identity, code)
     identity = adopted(identity, code)
-    directory.save(identity)
+    with directory.lease.not_past(request.fence):
+        directory.save(identity)
     return identity
 
 
@@ -283,7 +288,8 @@ def _open_sinks(
         check_sink_position(plan.uid, writer.last_epoch(), request.directory.last_begun())
         writers[plan.uid] = writer
     if identity.rewind_pending or identity.adoption is not None:
-        request.directory.save(replace(identity, rewind_pending=False, adoption=None))
+        with request.directory.lease.not_past(request.fence):
+            request.directory.save(replace(identity, rewind_pending=False, adoption=None))
     return writers
 
 

@@ -46,11 +46,14 @@ class ProgressListener(StreamingQueryListener):
         incremental: bool,
         sources: tuple[str, ...],
         natives: tuple[str, ...],
+        positions: Mapping[str, int],
         outcomes: dict[int, EpochOutcome],
+        on_entries: Callable[[int, Mapping[str, int]], None],
         on_epoch: Callable[[EpochRecord], None],
     ) -> None:
         self._attempt, self._checkpoint, self._incremental = attempt, checkpoint, incremental
-        self._sources, self._natives = sources, natives
+        self._sources, self._natives, self._positions = sources, natives, positions
+        self._on_entries = on_entries
         self._outcomes, self._on_epoch = outcomes, on_epoch
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
@@ -61,6 +64,7 @@ class ProgressListener(StreamingQueryListener):
             progress = json.loads(event.progress.json)
             outcome = self._outcomes.pop(progress["batchId"], None)
             if outcome is not None:  # a report without a batch: the query is idle
+                self._on_entries(progress["batchId"], entries(progress, self._positions))
                 self._on_epoch(self._record(progress, outcome))
         except Exception:
             # A listener that raises is detached by Spark; losing one record is better.
@@ -108,6 +112,16 @@ class ProgressListener(StreamingQueryListener):
                 if not uid.endswith(CLOCK_MARK)
             },
         )
+
+
+def entries(progress: Mapping[str, Any], positions: Mapping[str, int]) -> dict[str, int]:
+    """How many entries each step has in its stores, which Spark reports by place."""
+    operators = progress.get("stateOperators", [])
+    return {
+        uid: operators[at]["numRowsTotal"]
+        for uid, at in positions.items()
+        if at < len(operators)
+    }
 
 
 def native_state(progress: Mapping[str, Any], natives: tuple[str, ...]) -> dict[str, StateSize]:

@@ -31,7 +31,12 @@ from holdfast.checkpoint.grafting import (
 from holdfast.checkpoint.identity import JobDirectory, JobIdentity
 from holdfast.checkpoint.restore_plan import RestorePlan
 from holdfast.checkpoint.sizes import Sizes
-from holdfast.checkpoint.spark_files import batch_files, committed_batches, spark_source_name
+from holdfast.checkpoint.spark_files import (
+    batch_files,
+    committed_batches,
+    snapshot_entries,
+    spark_source_name,
+)
 from holdfast.engine.planner import InitialState, StepSettings
 from holdfast.engine.planting import BATCH, plant
 from holdfast.engine.stored_state import (
@@ -67,6 +72,8 @@ class Restore:
     code: Code
     job: Job
     directory: JobDirectory
+    fence: int
+    """Of the attempt that carries it out."""
     session: SparkSession
     settings: StepSettings
 
@@ -86,11 +93,12 @@ class Restore:
 
     def carry_out(self) -> JobIdentity:
         """May be repeated after a crash: until the switch, which is one rename, the job is as
-        it was."""
+        it was. An attempt that was replaced meanwhile has worked where nobody looks, for each
+        has a directory of its own, and does not come to the switch."""
         require_restorable(self.verdicts)
         plan, directory = self.plan, self.directory
-        before = directory.load()
-        target = directory.path / plan.identity.checkpoint
+        replaced = directory.load()
+        target = directory.path / f"{plan.identity.checkpoint}.{self.fence}"
         remove_tree(target)
         files = batch_files(plan.checkpoint, plan.batch)
         copy_batch(plan.checkpoint, files, target, moved=self._moved())
@@ -98,19 +106,22 @@ class Restore:
         kept = self._kept()
         if plan.rescales and kept:
             repartition(self.session, target, plan.identity.parallelism)
-            found = self._key_counts(target, kept)
-            if found != self._noted_keys(kept):
-                # The notes are for people, and may be incomplete: ask the state itself.
-                _require_same(self._key_counts(target, kept, plan.batch), found)
+            if not self._has_all_entries(target, kept):
+                # What is noted may be incomplete: ask the state itself.
+                before = self._key_counts(target, kept, plan.batch)
+                _require_same(before, self._key_counts(target, kept))
             fault_point("restore.rescaled")
         if self._differs(kept):
             self._fit(target, kept)
-        identity = adopted(plan.identity, self.code)
-        directory.save(identity)
+        identity = replace(adopted(plan.identity, self.code), checkpoint=target.name)
+        with directory.lease.not_past(self.fence):
+            directory.save(identity)
+            directory.sizes.replace_by(self._sizes(kept), plan.batch)
+            remaining = {target.name} | ({replaced.checkpoint} if replaced else set())
+            left_over = directory.checkpoints() - remaining
         fault_point("restore.switched")
-        directory.sizes.replace_by(self._sizes(kept), plan.batch)
-        remaining = {target.name} | ({before.checkpoint} if before else set())
-        directory.drop_checkpoints(except_for=remaining)
+        for name in left_over:
+            remove_tree(directory.path / name)
         if plan.claim:
             delete_savepoint(plan.checkpoint.parent)
         return identity
@@ -178,13 +189,14 @@ class Restore:
             if self.plan.identity.operators[uid].get("layout")
         }
 
-    def _noted_keys(self, uids: Iterable[str]) -> dict[str, int]:
-        """What the job itself has noted about that epoch."""
-        found = {uid: 0 for uid in uids if self.plan.identity.operators[uid].get("layout")}
-        for (uid, _), (keys, _) in self.plan.sizes.load(self.plan.batch).items():
-            if uid in found:
-                found[uid] += keys
-        return found
+    def _has_all_entries(self, target: Path, uids: Iterable[str]) -> bool:
+        """Whether the new snapshots say that they have as many entries as Spark said that there
+        were. Neither is read for that."""
+        noted = self.plan.sizes.entries(self.plan.batch)
+        found = snapshot_entries(target, committed_batches(target)[-1])
+        return found is not None and all(
+            noted.get(uid) == found[self._positions[uid]] for uid in uids
+        )
 
     def _planted_keys(self, uids: Iterable[str]) -> dict[str, int]:
         sizes = self.settings.sizes.value

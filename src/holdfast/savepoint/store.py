@@ -124,8 +124,11 @@ class SavepointStore:
             checkpoint = draft.path / CHECKPOINT
             home = draft.final / CHECKPOINT
             files = copy_newest(directory.checkpoint, checkpoint, home=home, progress=progress)
-            sizes = directory.sizes.load(files.batch)
-            SizesLog(draft.path / "sizes").replace_by(sizes, files.batch)
+            sizes, entries = (
+                directory.sizes.load(files.batch),
+                directory.sizes.entries(files.batch),
+            )
+            SizesLog(draft.path / "sizes").replace_by(sizes, files.batch, entries)
             manifest = replace(
                 manifest_of(draft.id, identity, files, now),
                 label=label,
