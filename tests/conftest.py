@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-KINDS = ("unit", "property", "spark", "e2e")
+KINDS = ("unit", "property", "spark", "kafka", "e2e")
 """The folders below tests/, fastest first: also the order in which they run."""
 WITHOUT_JVM = ("unit", "property")
 _HERE = Path(__file__).parent

@@ -75,6 +75,7 @@ _BY_NAME = {
     "ATTEMPT_LOST": FailureClass.LOST_DRIVER,
     "DRIVER_HUNG": FailureClass.HUNG,
     "EPOCH_TIMEOUT": FailureClass.HUNG,
+    "BROKER_UNREACHABLE": FailureClass.DEPENDENCY,
     "LEASE_LOST": FailureClass.CONFLICT,
     "FENCED": FailureClass.CONFLICT,
 }

@@ -26,6 +26,7 @@ from holdfast.cli import (
     doctor,
     drill,
     jobs,
+    kafka,
     logs,
     metrics,
     operations,
@@ -73,6 +74,7 @@ app.add_typer(savepoint.app, name="savepoint")
 app.add_typer(state.app, name="state")
 app.add_typer(config.app, name="config")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(kafka.app, name="kafka")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,124 @@
+"""The tests' broker: topics, records in and out."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from holdfast.control.kafka.broker import LocalBroker, free_port
+from holdfast.control.kafka.plan import LOOPBACK
+
+USER, PASSWORD = "alice", 'a "quoted\\ pass'
+_SECONDS = 30
+
+
+def sasl_properties() -> tuple[int, int, dict[str, str]]:
+    """A second listener that asks for a password; both ports, and the properties."""
+    port, sasl_port = free_port(), free_port()
+    listeners = f"PLAINTEXT://{LOOPBACK}:{port},SASL_PLAINTEXT://{LOOPBACK}:{sasl_port}"
+    quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+    controller = free_port()
+    return (
+        port,
+        sasl_port,
+        {
+            "listeners": f"{listeners},CONTROLLER://{LOOPBACK}:{controller}",
+            "advertised.listeners": listeners,
+            "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": "org.apache.kafka.common."
+            f'security.plain.PlainLoginModule required user_{USER}="{quoted}";',
+        },
+    )
+
+
+@dataclass
+class Cluster:
+    broker: LocalBroker
+    sasl_port: int
+
+    @property
+    def address(self) -> str:
+        return self.broker.address
+
+    @property
+    def sasl_address(self) -> str:
+        return f"{LOOPBACK}:{self.sasl_port}"
+
+    @cached_property
+    def admin(self) -> Any:
+        return AdminClient({"bootstrap.servers": self.address, "log_level": "0"})
+
+    def new_topic(self, partitions: int = 2, name: str = "", **config: str) -> str:
+        name = name or f"t-{uuid.uuid4().hex[:12]}"
+        topic = NewTopic(
+            name, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()}
+        )
+        for future in self.admin.create_topics([topic]).values():
+            future.result(_SECONDS)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        for future in self.admin.delete_topics([name]).values():
+            future.result(_SECONDS)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        for future in self.admin.create_partitions([NewPartitions(name, total)]).values():
+            future.result(_SECONDS)
+
+    def delete_records(self, name: str, before: Mapping[int, int]) -> None:
+        """As retention would: the records before these offsets are gone."""
+        places = [TopicPartition(name, partition, at) for partition, at in before.items()]
+        for future in self.admin.delete_records(places).values():
+            future.result(_SECONDS)
+
+    def send(self, topic: str, records: Iterable[Any], partition: int | None = None) -> None:
+        """Bytes and text as they are, all else as JSON; in the order given, in turn over the
+        partitions unless one is named."""
+        producer = Producer({"bootstrap.servers": self.address, "linger.ms": "5"})
+        count = 1
+        if partition is None:
+            count = len(producer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions)
+        for at, record in enumerate(records):
+            value = record if isinstance(record, bytes | str | None) else json.dumps(record)
+            place = partition if partition is not None else at % count
+            producer.produce(topic, value, partition=place, on_delivery=_raise)
+            producer.poll(0)
+        assert producer.flush(_SECONDS) == 0
+
+    def read(
+        self, topic: str, *, committed: bool = True
+    ) -> list[tuple[int, int, bytes | None]]:
+        """Partition, offset and value of everything that a consumer sees."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": uuid.uuid4().hex,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "enable.partition.eof": "true",
+                "enable.auto.commit": "false",
+            }
+        )
+        partitions = consumer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        left, found = set(partitions), []
+        while left:
+            message = consumer.poll(_SECONDS)
+            assert message is not None, "the broker does not answer"
+            if message.error() is not None:
+                left.discard(message.partition())
+            else:
+                found.append((message.partition(), message.offset(), message.value()))
+        consumer.close()
+        return found
+
+
+def _raise(error: Any, _message: Any) -> None:
+    assert error is None, error
