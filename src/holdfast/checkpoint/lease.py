@@ -159,14 +159,17 @@ class LeaseFile:
         """For what a driver that was replaced must not do. Nobody takes over meanwhile, so it
         has to be short."""
         with exclusive_lock(self._lock):
-            if self.is_past(fence):
-                raise ConflictError(
-                    "FENCED",
-                    f"another run of job {self._job!r} has taken over; this one has stopped "
-                    "before it changed anything.",
-                    fix="nothing: the other run goes on. No row is lost or doubled.",
-                )
+            self.require_not_past(fence)
             yield
+
+    def require_not_past(self, fence: int) -> None:
+        if self.is_past(fence):
+            raise ConflictError(
+                "FENCED",
+                f"another run of job {self._job!r} has taken over; this one has stopped "
+                "before it changed anything.",
+                fix="nothing: the other run goes on. No row is lost or doubled.",
+            )
 
     def renew(self, lease: Lease) -> Lease:
         return self._replace(lease)

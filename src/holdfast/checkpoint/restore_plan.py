@@ -19,7 +19,13 @@ class SinkBeyond:
     uid: str
     sink: str
     epochs: int
-    rows: int
+    rows: int | None
+    """None: the sink does not count them."""
+
+    @property
+    def words(self) -> str:
+        epochs = f"{self.epochs:,} epoch{'s' * (self.epochs != 1)}"
+        return epochs if self.rows is None else f"{epochs} with {self.rows:,} rows"
 
 
 @dataclass(frozen=True, kw_only=True)

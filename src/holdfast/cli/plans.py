@@ -42,6 +42,6 @@ def show_plan(plan: RestorePlan, *, as_json: bool) -> None:
     output.write_line(f"job {plan.identity.name}, {plan.sentence}")
     for each in plan.sinks:
         output.write_line(
-            f"  sink {each.uid}  {output.clean(each.sink)}: {each.epochs:,} epochs with "
-            f"{each.rows:,} rows beyond it; {plan.timeline.sinks}"
+            f"  sink {each.uid}  {output.clean(each.sink)}: {each.words} beyond it; "
+            f"{plan.timeline.sinks}"
         )

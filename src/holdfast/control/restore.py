@@ -9,6 +9,7 @@ from pathlib import Path
 
 from holdfast.checkpoint.forking import base_suffix
 from holdfast.checkpoint.identity import JobDirectory, JobIdentity
+from holdfast.checkpoint.kafka_epochs import cannot_rewind, epochs_beyond
 from holdfast.checkpoint.record import time_text
 from holdfast.checkpoint.restore_plan import RestorePlan, SinkBeyond
 from holdfast.checkpoint.spark_files import batch_files
@@ -24,6 +25,7 @@ from holdfast.control.trace import trace
 from holdfast.errors import ConflictError, NotFoundError, StateMismatchError, UsageError
 from holdfast.job.job import Job
 from holdfast.savepoint.store import Savepoint, SavepointStore, verify
+from holdfast.sinks import Delivery, Kafka
 from holdfast.storage.sink_logs import log_of
 
 _CHECKPOINT = re.compile(r"^checkpoint:(?P<epoch>\d+)$")
@@ -214,6 +216,12 @@ def held_beyond(
     found = []
     for uid, declared in traced.sinks.items():
         sink = declared.with_suffix(suffix)
+        if choice == "rewind" and not sink.rewindable:
+            raise cannot_rewind(uid, sink)
+        if isinstance(sink, Kafka) and sink.delivery is Delivery.TRANSACTIONAL:
+            epochs = epochs_beyond(sink, job.name, uid, identity.timelines, kept)
+            found.append(SinkBeyond(uid=uid, sink=sink.describe(), epochs=epochs, rows=None))
+            continue
         log = log_of(
             uid, sink, job_id=identity.job_id, job_name=job.name, timeline=identity.timeline
         )
@@ -230,16 +238,12 @@ def held_beyond(
 
 
 def choice_needed(job: str, epoch: int, beyond: tuple[SinkBeyond, ...]) -> ConflictError:
-    held = "; ".join(
-        f"sink {each.uid!r} holds {each.epochs:,} epoch{'s' * (each.epochs != 1)} with "
-        f"{each.rows:,} rows"
-        for each in beyond
-        if each.epochs
-    )
+    held = "; ".join(f"sink {each.uid!r} holds {each.words}" for each in beyond if each.epochs)
     return ConflictError(
         "SINK_CHOICE_NEEDED",
         f"job {job!r} would go on after epoch {epoch}, but {held} that came after it.",
         fix="say what is to become of them: --sink rewind removes them, --sink keep leaves "
-        "them (rows that come again are there twice), --sink new writes to a new directory.",
+        "them (rows that come again are there twice), --sink new writes to a new directory or "
+        "topic.",
         sinks=[vars(each) for each in beyond],
     )

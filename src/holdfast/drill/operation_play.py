@@ -29,7 +29,7 @@ _COMMANDS = {
 }
 _UNSUPERVISED = {
     "rollback": ("--from", _FIRST, "--sink", "rewind"),
-    "rescale": ("--from", "latest", "--parallelism", _PARTITIONS),
+    "rescale": ("--from", _FIRST, "--sink", "rewind", "--parallelism", _PARTITIONS),
 }
 """The same as options of `holdfast run`: a driver that can outlive its replacement is one
 without a supervisor."""

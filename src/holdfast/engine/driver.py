@@ -274,10 +274,9 @@ def _open_sinks(
         writer = writer_for(
             plan.uid,
             plan.sink.with_suffix(identity.output_suffix),
-            job_id=identity.job_id,
-            job_name=identity.name,
-            timeline=identity.timeline,
+            identity,
             fence=request.fence,
+            directory=request.directory.path,
         )
         writer.open()
         kept = lineage(identity.timelines, identity.timeline)

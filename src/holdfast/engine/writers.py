@@ -14,12 +14,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from holdfast.checkpoint.forking import Adoption, adopt
+from holdfast.checkpoint.identity import JobIdentity
+from holdfast.checkpoint.kafka_epochs import SinkIdentity
 from holdfast.checkpoint.record import SinkResult
+from holdfast.engine.kafka_writer import KafkaWriter, RepeatingKafkaWriter
 from holdfast.engine.transport import carry_errors
 from holdfast.engine.trunk import blocks_to_rows
 from holdfast.engine.worker import decoded_blocks
 from holdfast.errors import JobDefinitionError
-from holdfast.sinks import Console, Discard, Files, Memory, Sink
+from holdfast.sinks import Console, Delivery, Discard, Files, Kafka, Memory, Sink
 from holdfast.state.collector import end_of_task
 from holdfast.state.packing import gather
 from holdfast.state.plan import StepPlan
@@ -43,6 +46,10 @@ class Rows:
         return (
             self.frame if self.step is None else blocks_to_rows(self.frame, self.step, self.tag)
         )
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.step.outputs[self.tag].names) if self.step else self.frame.columns
 
     def decoder(self) -> Decode:
         """What turns the frame's Arrow batches into batches of rows, for a worker."""
@@ -73,11 +80,31 @@ class SinkWriter(Protocol):
 
 
 def writer_for(
-    uid: str, sink: Sink, *, job_id: str, job_name: str, timeline: str, fence: int
+    uid: str, sink: Sink, identity: JobIdentity, *, fence: int, directory: Path
 ) -> SinkWriter:
-    log = log_of(uid, sink, job_id=job_id, job_name=job_name, timeline=timeline, fence=fence)
+    """`directory` is the job's."""
+    log = log_of(
+        uid,
+        sink,
+        job_id=identity.job_id,
+        job_name=identity.name,
+        timeline=identity.timeline,
+        fence=fence,
+    )
     if log is not None and isinstance(sink, Files):
         return FilesWriter(uid, log, sink.format)
+    if isinstance(sink, Kafka):
+        if sink.delivery is not Delivery.TRANSACTIONAL:
+            return RepeatingKafkaWriter(uid, sink)
+        owner = SinkIdentity(
+            job_id=identity.job_id,
+            job_name=identity.name,
+            uid=uid,
+            timeline=identity.timeline,
+            fence=fence,
+            lease_directory=str(directory),
+        )
+        return KafkaWriter(uid, sink, owner, identity.parallelism)
     if isinstance(sink, Memory):
         return MemoryWriter(sink)
     if isinstance(sink, Console):

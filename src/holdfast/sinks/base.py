@@ -11,6 +11,7 @@ class Delivery(StrEnum):
     """What a sink does with an epoch that comes a second time."""
 
     TRANSACTIONAL = "transactional by epoch"
+    REPEATING = "repeats it"
     OBSERVER = "shows rows, keeps none"
     """For people and tests: not part of the end-to-end guarantee."""
 
@@ -19,7 +20,12 @@ class Delivery(StrEnum):
 class Sink:
     """Base of the sink descriptors. A descriptor says where to; the engine writes."""
 
-    delivery: ClassVar[Delivery]
+    rewindable: ClassVar[bool] = True
+    """Whether what an epoch has written can be taken back."""
+
+    @property
+    def delivery(self) -> Delivery:
+        raise NotImplementedError
 
     def describe(self) -> str:
         return type(self).__name__

@@ -75,7 +75,8 @@ class BrokerPlan:
     def format_command(self) -> list[str]:
         """Prepares an empty directory."""
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        arguments = ("format", "--ignore-formatted", "-t", cluster, "-c")
+        # Joined: an id that begins with a dash would be taken for an option.
+        arguments = ("format", "--ignore-formatted", f"--cluster-id={cluster}", "-c")
         return self._command("kafka.tools.StorageTool", *arguments, str(self.properties_file))
 
     def run_command(self) -> list[str]:
