@@ -76,6 +76,10 @@ _BY_NAME = {
     "DRIVER_HUNG": FailureClass.HUNG,
     "EPOCH_TIMEOUT": FailureClass.HUNG,
     "BROKER_UNREACHABLE": FailureClass.DEPENDENCY,
+    "KAFKA_WRITE_FAILED": FailureClass.DEPENDENCY,
+    "PRODUCER_FENCED": FailureClass.DEPENDENCY,
+    "TRANSACTION_STILL_OPEN": FailureClass.DEPENDENCY,
+    "RECORD_TOO_LARGE": FailureClass.BAD_RECORD,
     "LEASE_LOST": FailureClass.CONFLICT,
     "FENCED": FailureClass.CONFLICT,
 }

@@ -20,7 +20,13 @@ from holdfast.checkpoint.kafka_epochs import (
     write_partition,
 )
 from holdfast.checkpoint.lease import LeaseFile
-from holdfast.errors import ConflictError, HoldfastError, JobDefinitionError, NotFoundError
+from holdfast.errors import (
+    ConflictError,
+    HoldfastError,
+    JobDefinitionError,
+    NotFoundError,
+    RunFailedError,
+)
 from holdfast.sinks.kafka_records import Record
 from kafka.cluster import Cluster
 from spark.processes import RunningTotal
@@ -123,7 +129,7 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
     # The same names, but another job: whose epochs these are cannot be told.
     other = Workplace(place.path / "other", "heap")
     feed_part(other, 0)
-    with pytest.raises(ConflictError, match="SINK_OF_ANOTHER_JOB"):
+    with pytest.raises(ConflictError, match="SINK_OWNED_BY_ANOTHER_JOB"):
         other.run(totals(other, sink), out)
     assert_exact(cluster, out, EDITS[:SIZE])
 
@@ -265,7 +271,7 @@ def test_a_driver_that_was_replaced_writes_nothing(sink: Sink) -> None:
         successor.write(0, some(b"a"))
         yield from some(b"zombie")
 
-    with pytest.raises(ConflictError, match="FENCED"):
+    with pytest.raises(RunFailedError, match="PRODUCER_FENCED"):
         sink.write(0, replaced_meanwhile())
     # It comes with a new producer: the lease says that it is not to.
     with pytest.raises(ConflictError, match="FENCED"):

@@ -477,10 +477,12 @@ def kafka_errors(kafka: Any, topic: str) -> Iterator[None]:
 def _named(kafka: Any, topic: str, error: Any) -> HoldfastError:
     codes = kafka.KafkaError
     if error.code() in (codes._FENCED, codes.INVALID_PRODUCER_EPOCH, codes.PRODUCER_FENCED):
-        return ConflictError(
-            "FENCED",
-            f"topic {topic!r}: another attempt has opened the producer of this partition.",
-            fix="nothing: the other run goes on. No row is lost or doubled.",
+        # The driver knows whether it was replaced; if not, it was a driver that had been.
+        return RunFailedError(
+            "PRODUCER_FENCED",
+            f"topic {topic!r}: somebody else has opened the producer of this partition.",
+            fix="nothing: the attempt that the job belongs to goes on. No row is lost or "
+            "doubled.",
         )
     if error.code() in (
         codes.TOPIC_AUTHORIZATION_FAILED,

@@ -157,7 +157,7 @@ def upgrade(
         place.say(f"it failed ({error.name}); the job goes back to {old.app}")
         if is_running(row):
             end(place, row, "cancel", timeout=timeout)
-        _start(place, old, savepoint.manifest.id, sinks="rewind")
+        _start_back(place, old, savepoint.manifest.id)
         back = outcome(row, savepoint.manifest.id)
         return replace(back, rolled_back=f"{error.name}: {error.message}")
     return outcome(row, savepoint.manifest.id)
@@ -224,6 +224,17 @@ def _suspended(place: Place, row: JobRow, label: str, *, timeout: float) -> Save
 def _start(place: Place, launch: Launch, origin: str, *, sinks: SinkChoice | None) -> None:
     going = replace(launch, start_from=origin, sink_choice=sinks)
     run_detached(going, place.settings, master=None)
+
+
+def _start_back(place: Place, launch: Launch, origin: str) -> None:
+    """Without what the new code has written, where that can be taken back."""
+    try:
+        _start(place, launch, origin, sinks="rewind")
+    except ConflictError as refused:
+        if refused.name != "SINK_CANNOT_REWIND":
+            raise
+        place.say(f"{refused.message} What the new code wrote stays there")
+        _start(place, launch, origin, sinks="keep")
 
 
 def _start_or_resume(

@@ -87,7 +87,7 @@ class KafkaWriter(_KafkaWriter):
         for marker in self._known.values():
             if marker.job_id != identity.job_id:
                 raise ConflictError(
-                    "SINK_OF_ANOTHER_JOB",
+                    "SINK_OWNED_BY_ANOTHER_JOB",
                     f"sink {self._uid!r}: topic {identity.marker_topic!r} holds epochs of "
                     f"another job {identity.job_name!r}, with id {marker.job_id}; this one is "
                     f"{identity.job_id}.",
