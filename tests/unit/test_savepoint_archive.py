@@ -330,7 +330,7 @@ def test_a_crashed_import_is_no_savepoint(
     crash(tmp_path, point, exported, store.root)
     assert store.scan() == ([], [])
     (left,) = store.leftovers()
-    assert left.name.startswith(f".{NAME}.")
+    assert left.name.startswith(f".{NAME}@")
     assert names_below(left)
     verify(import_savepoint(exported, store))
     assert store.leftovers() == [left]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,18 @@ def test_what_is_not_finished_is_no_savepoint(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="not finished"):
         read_savepoint(half.path)
     assert store.leftovers() == sorted([half.path, part])
+
+
+def test_what_somebody_is_at_work_on_is_not_left_over(tmp_path: Path) -> None:
+    store = SavepointStore(tmp_path)
+    with store.draft("wiki", datetime(2026, 11, 17, tzinfo=UTC)) as draft:
+        assert draft.path.is_dir()
+        assert store.leftovers() == []
+        # Its process is gone; another machine's may be there.
+        gone = draft.path.with_name(draft.path.name.replace(f"@{os.getpid()}@", "@4194305@"))
+        gone.mkdir()
+        draft.path.with_name(".20261117-c@elsewhere@1@1.part").mkdir()
+        assert store.leftovers() == [gone]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,15 @@ from holdfast.checkpoint.identity import JobIdentity
 from holdfast.errors import ConflictError, CorruptionError, UsageError, shorten
 from holdfast.faults import fault_point
 from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedFile
-from holdfast.savepoint.store import Progress, Savepoint, SavepointStore, is_id, silent, verify
+from holdfast.savepoint.store import (
+    Progress,
+    Savepoint,
+    SavepointStore,
+    is_id,
+    silent,
+    unfinished,
+    verify,
+)
 from holdfast.savepoint.tar_stream import (
     CHUNK,
     Member,
@@ -181,7 +189,8 @@ def import_savepoint(
         manifest = _checked(content, f"{MANIFEST} in {archive}")
         final = store.root / manifest.identity.name / manifest.id
         _refuse_existing_savepoint(final, manifest)
-        part = final.with_name(f".{final.name}.{secrets.token_hex(4)}.part")
+        part = unfinished(final)
+        remove_tree(part)
         make_directory(part)
         try:
             with storage_errors(final):

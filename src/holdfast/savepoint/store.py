@@ -15,6 +15,7 @@ import hashlib
 import os
 import re
 import secrets
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -45,10 +46,12 @@ from holdfast.storage.files import (
     storage_errors,
     write_json,
 )
+from holdfast.storage.processes import is_alive, started_at
 
 CHECKPOINT = "checkpoint"
 _ATTEMPTS = 10
 _ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,95}$")
+_UNFINISHED = re.compile(r"^\.[^@]+@(?P<host>[^@]+)@(?P<pid>\d+)@(?P<started>\d+)\.part$")
 Progress = Callable[[str, int, int], None]
 
 
@@ -143,7 +146,7 @@ class SavepointStore:
         """A savepoint in the making; nothing is left of it unless it is finished."""
         name = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         final = self.root / job / name
-        draft = Draft(name, final.with_name(f".{name}.part"), final)
+        draft = Draft(name, unfinished(final), final)
         make_directory(draft.path)
         try:
             yield draft
@@ -222,7 +225,7 @@ class SavepointStore:
         delete_savepoint(savepoint.path)
 
     def leftovers(self) -> list[Path]:
-        """What crashes have left: directories that are no savepoints."""
+        """What crashes have left: directories that are no savepoints, and will be none."""
         found = []
         for owner in list_names(self.root):
             with storage_errors(self.root / owner):
@@ -230,9 +233,25 @@ class SavepointStore:
             found += [
                 path
                 for path in entries
-                if path.name.endswith(".part") or not (path / MANIFEST).is_file()
+                if not _is_at_work(path.name)
+                and (path.name.endswith(".part") or not (path / MANIFEST).is_file())
             ]
         return found
+
+
+def unfinished(final: Path) -> Path:
+    """The hidden name of a savepoint in the making, which says who is at work on it."""
+    pid = os.getpid()
+    return final.with_name(f".{final.name}@{socket.gethostname()}@{pid}@{started_at(pid)}.part")
+
+
+def _is_at_work(name: str) -> bool:
+    """Of another machine nothing is known: what it has begun is left to it."""
+    match = _UNFINISHED.match(name)
+    if match is None:
+        return False
+    here = match["host"] == socket.gethostname()
+    return not here or is_alive(int(match["pid"]), int(match["started"]))
 
 
 def delete_savepoint(path: Path) -> None:
