@@ -34,6 +34,7 @@ from holdfast.cli import (
     run,
     savepoint,
     state,
+    wikipedia,
 )
 from holdfast.cli.output import clean, plain, write_line
 from holdfast.errors import HoldfastError
@@ -70,6 +71,7 @@ app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
 app.command("drill")(drill.drill)
+app.command("wikipedia")(wikipedia.wikipedia)
 app.add_typer(savepoint.app, name="savepoint")
 app.add_typer(state.app, name="state")
 app.add_typer(config.app, name="config")
