@@ -30,9 +30,11 @@ $(STAMP): pyproject.toml requirements.lock
 demo: setup ## run the Wikipedia story: a stream, a kill -9, a resume, and the proof
 	$(BIN)/holdfast demo
 
+# Much of what these tests do is waiting for processes, so even two cores can do two at a time.
+WORKERS ?= 2
 test: setup ## everything CI runs: check, all tests, docs
 	$(MAKE) --no-print-directory check
-	$(BIN)/pytest --durations=40
+	$(BIN)/pytest -n $(WORKERS) --durations=40
 	$(MAKE) --no-print-directory docs
 
 check: setup ## lint, formatting, types, layers
