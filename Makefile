@@ -3,6 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 BIN := .venv/bin
 STAMP := .venv/.setup-done
+CLASSES := .venv/spark-classes.jsa
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check format bench drill versions docs lock clean
@@ -30,9 +31,13 @@ $(STAMP): pyproject.toml requirements.lock
 demo: setup ## run the Wikipedia story: a stream, a kill -9, a resume, and the proof
 	$(BIN)/holdfast demo
 
+# Spark's classes as Java has loaded them once: saves each JVM of a test a quarter of its start.
+$(CLASSES): $(STAMP)
+	@$(BIN)/python tests/class_archive.py $@ > $@.log 2>&1 || { cat $@.log; exit 1; }
+
 # Much of what these tests do is waiting for processes, so even two cores can do two at a time.
 WORKERS ?= 2
-test: setup ## everything CI runs: check, all tests, docs
+test: setup $(CLASSES) ## everything CI runs: check, all tests, docs
 	$(MAKE) --no-print-directory check
 	$(BIN)/pytest -n $(WORKERS) --durations=40
 	$(MAKE) --no-print-directory docs

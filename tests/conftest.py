@@ -19,6 +19,14 @@ IN_ONE_PROCESS = ("tests/e2e/test_cluster.py",)
 """Modules whose tests find what the one before has left."""
 _HERE = Path(__file__).parent
 
+# For every JVM of a test, in whichever process it is started. It lives for seconds, and spends
+# half of its CPU time on optimised code that is hardly used, and on loading Spark's classes.
+_JAVA_OPTIONS = ["-XX:TieredStopAtLevel=1"]
+_CLASSES = _HERE.parent / ".venv" / "spark-classes.jsa"
+if _CLASSES.exists():  # `make test` writes it; Java ignores one that does not fit
+    _JAVA_OPTIONS += [f'-XX:SharedArchiveFile="{_CLASSES}"', "-Xshare:auto", "-Xlog:cds*=off"]
+os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(_JAVA_OPTIONS))
+
 # No deadlines: the machines that run this are shared. CI repeats the same examples.
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
