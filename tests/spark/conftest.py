@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast as hf
+from holdfast.engine.driver import start_session
 from holdfast.sinks import memory_rows
 from spark.workplace import Memory, Workplace
 
@@ -36,6 +39,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         module = metafunc.module.__name__.rpartition(".")[2]
         backends = ["heap", "rocksdb"] if module in ON_BOTH_BACKENDS else ["heap"]
         metafunc.parametrize("place", backends, indirect=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _jvm(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The JVM, started as on a machine that has run holdfast before.
+
+    Spark starts a Python process for each step of each run. If PySpark has started the JVM in
+    its own way, each of them compiles all of PySpark anew (see holdfast.engine.jvm).
+    """
+    folder = tmp_path_factory.mktemp("jvm")
+    runtime = replace(Workplace(folder).runtime(), cache=str(folder / "cache"))
+    first = multiprocessing.get_context("spawn").Process(
+        target=start_session, args=(runtime, folder / "first.log")
+    )
+    first.start()  # it finds out how, and ends
+    first.join()
+    assert list((folder / "cache").glob("launch-*.json"))
+    start_session(runtime, folder / "log")
 
 
 @pytest.fixture
