@@ -237,7 +237,11 @@ class _Story:
         before = self.progress.epochs
         while not (self._producer.finished and self.progress.rows >= self._now.edits):
             self._tick(job)
-            if self.progress.epochs > before:
+            # The version before may have left nothing to do: then no epoch comes by itself.
+            idle = (
+                self._now.state == "RUNNING" and self.progress.rows >= self._producer.produced
+            )
+            if self.progress.epochs > before or idle:
                 self._producer.after_upgrade()
         self._screen.event("every edit is in a committed epoch")
 
