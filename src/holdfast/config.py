@@ -109,6 +109,10 @@ class RuntimeConfig:
     log_level: str = "WARN"
     cache: str | None = None
     """Where to keep what makes the next start faster; None: nowhere."""
+    kafka_packages: str = ""
+    """Maven coordinates of Spark's Kafka connector, for jobs that use it."""
+    kafka_jars: str = ""
+    """Instead: jar files, or a directory of them."""
     spark: Mapping[str, Any] = field(default_factory=dict)
     """Extra Spark configuration; wins over ours."""
 

@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,6 +37,7 @@ ENV_PREFIX = "HOLDFAST_"
 _REDACTED = "********"
 _MASTER = re.compile(r"^(local(\[(\d+|\*)(,\s*\d+)?\])?|yarn|cluster|(spark|k8s)://\S+)$")
 _JVM_MEMORY = re.compile(r"^[1-9]\d*[kmgt]$")
+_COORDINATES = re.compile(r"^[^\s:,]+:[^\s:,]+:[^\s:,]+(,[^\s:,]+:[^\s:,]+:[^\s:,]+)*$")
 _URL = re.compile(r"^[a-z][a-z0-9_+]*://")
 _SECRET_KEY = re.compile(r"passw|secret|token|credential|access\.?key", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):([^/@]*)@")
@@ -101,6 +103,10 @@ def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
+def _without_spaces(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
 Directory = Annotated[Path, BeforeValidator(_directory)]
 
 
@@ -120,6 +126,8 @@ class Settings(BaseSettings):
     heartbeat_timeout: Annotated[float, BeforeValidator(_seconds)]
     fast_start: bool
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_level)]
+    kafka_packages: Annotated[str, _matching(_COORDINATES, _without_spaces)]
+    kafka_jars: str
     spark: Annotated[dict[str, str], BeforeValidator(_spark_confs)]
 
     @classmethod
@@ -148,6 +156,9 @@ WANTED = {
     "heartbeat_timeout": 'a duration such as "30 s"',
     "fast_start": "true or false",
     "log_level": "one of DEBUG, INFO, WARNING, ERROR",
+    "kafka_packages": 'Maven coordinates such as "org.apache.spark:spark-sql-kafka-0-10_2.13:'
+    '4.3.0", with commas between several',
+    "kafka_jars": "jar files with commas between them, or a directory",
     "spark": "a table of Spark settings with plain values",
 }
 
@@ -287,9 +298,21 @@ def _defaults(home: Path) -> _Layer:
         "heartbeat_timeout": "30 s",
         "fast_start": True,
         "log_level": "INFO",
+        "kafka_packages": _connector(),
+        "kafka_jars": "",
         "spark": {},
     }
     return _Layer(values=values, origin_of=lambda _key: "default")
+
+
+def _connector() -> str:
+    """Spark's Kafka connector and its Avro functions, in the version that is installed."""
+    try:
+        version = metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        version = "4.3.0"  # a job will not start, and says so
+    names = ("spark-sql-kafka-0-10_2.13", "spark-avro_2.13")
+    return ",".join(f"org.apache.spark:{name}:{version}" for name in names)
 
 
 def _file_layer(file: Path, values: Mapping[str, Any]) -> _Layer:

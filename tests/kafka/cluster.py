@@ -82,7 +82,13 @@ class Cluster:
     def send(self, topic: str, records: Iterable[Any], partition: int | None = None) -> None:
         """Bytes and text as they are, all else as JSON; in the order given, in turn over the
         partitions unless one is named."""
-        producer = Producer({"bootstrap.servers": self.address, "linger.ms": "5"})
+        producer = Producer(
+            {
+                "bootstrap.servers": self.address,
+                "linger.ms": "5",
+                "message.max.bytes": 1_048_000,
+            }
+        )
         count = 1
         if partition is None:
             count = len(producer.list_topics(topic, timeout=_SECONDS).topics[topic].partitions)

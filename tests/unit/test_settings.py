@@ -109,6 +109,8 @@ class TestOrder:
             "heartbeat_timeout": "default",
             "fast_start": "default",
             "log_level": "default",
+            "kafka_packages": "default",
+            "kafka_jars": "default",
         }
 
     def test_the_working_directory_may_set_the_home(

@@ -100,6 +100,10 @@ class EpochRecord:
     late: Mapping[str, int] = field(default_factory=dict)
     """Late records by step: what the watermark had passed when it arrived."""
     offsets: Mapping[str, Any] = field(default_factory=dict)
+    latest: Mapping[str, Any] = field(default_factory=dict)
+    """Where the source itself ended, by its uid, in the form of `offsets`; if it tells."""
+    lag: Mapping[str, int] = field(default_factory=dict)
+    """Records that a source has and the job has not read, by its uid; if it tells."""
 
     @property
     def seconds(self) -> float | None:
@@ -126,7 +130,8 @@ class EpochRecord:
         plain["phases"] = dict(self.phases)
         plain["state"] = {uid: vars(size).copy() for uid, size in self.state.items()}
         plain["sinks"] = {uid: vars(result).copy() for uid, result in self.sinks.items()}
-        plain["late"], plain["offsets"] = dict(self.late), dict(self.offsets)
+        for name in ("late", "offsets", "latest", "lag"):
+            plain[name] = dict(plain[name])
         return plain
 
     @classmethod

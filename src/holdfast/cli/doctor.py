@@ -30,6 +30,10 @@ def doctor(
         str | None,
         typer.Argument(metavar="[JOB]", help="Instead: look through the checkpoint of a job."),
     ] = None,
+    kafka: Annotated[
+        bool,
+        typer.Option("--kafka", help="Check too that jobs can use Kafka; starts Spark."),
+    ] = False,
     home: HomeOption = None,
     json_output: JsonOption = False,
 ) -> int:
@@ -43,7 +47,13 @@ def doctor(
     from holdfast.control.doctor import Status, examine
 
     settings = settings_for(home=home).values
-    findings = examine(settings.home, settings.storage, settings.registry_url)
+    more: list[Any] = []
+    if kafka or settings.kafka_jars:
+        from holdfast.control.kafka.checkup import kafka_client, kafka_connector
+
+        connector = kafka_connector(settings.kafka_packages, settings.kafka_jars)
+        more = [("kafka client", kafka_client), ("kafka connector", connector)]
+    findings = examine(settings.home, settings.storage, settings.registry_url, more)
     rows = [asdict(finding) for finding in findings]
     output.show_rows(rows, _COLUMNS, as_json=json_output)
     failed = any(finding.status is Status.FAIL for finding in findings)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.checkpoint.kafka_positions import is_position, lag_of
 from holdfast.checkpoint.record import EpochRecord, EpochStatus, SinkResult
 from holdfast.cli import output
 from holdfast.cli.options import (
@@ -63,7 +64,9 @@ _EPOCHS_FOR_GROWTH = 200
 
 _SOURCE_COLUMNS = [
     Column(key="source", title="SOURCE"),
+    Column(key="partition", title="PARTITION", text=output.optional),
     Column(key="position", title="POSITION", text=json.dumps),
+    Column(key="lag", title="LAG", text=output.count, right=True),
     Column(key="epoch", title="AS OF EPOCH", right=True),
     Column(key="moved", title="LAST MOVED", text=output.time_of_day),
 ]
@@ -195,19 +198,44 @@ def _show_operators(
     if as_json:
         output.print_json({name: rows for name, (rows, _) in parts.items()})
         return
+    if sources:
+        rows, columns = parts["sources"]
+        parts["sources"] = ([line for row in rows for line in _partition_rows(row)], columns)
     for rows, columns in parts.values():
         output.show_rows(rows, columns, as_json=False, empty="There is no epoch yet.")
 
 
 def _source_rows(committed: list[EpochRecord]) -> list[dict[str, Any]]:
+    if not committed:
+        return []
+    last = committed[-1]
     return [
         {
             "source": uid,
             "position": position,
-            "epoch": committed[-1].epoch,
+            "lag": last.lag.get(uid),
+            "lags": lag_of(position, last.latest.get(uid)),
+            "epoch": last.epoch,
             "moved": _last_moved(uid, committed),
         }
-        for uid, position in (committed[-1].offsets.items() if committed else ())
+        for uid, position in last.offsets.items()
+    ]
+
+
+def _partition_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """A line for each partition of a source that has some."""
+    if not is_position(row["position"]):
+        return [row]
+    lags = row["lags"] or {}
+    return [
+        row
+        | {
+            "partition": f"{topic}/{partition}",
+            "position": offset,
+            "lag": lags.get(topic, {}).get(partition),
+        }
+        for topic, found in sorted(row["position"].items())
+        for partition, offset in sorted(found.items(), key=lambda each: int(each[0]))
     ]
 
 

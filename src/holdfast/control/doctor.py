@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -71,9 +71,14 @@ def require_environment() -> None:
         require_package(package)
 
 
-def examine(home: Path, storage: Path, registry_url: str) -> list[Finding]:
+Check = tuple[str, Callable[[], str | Finding]]
+
+
+def examine(
+    home: Path, storage: Path, registry_url: str, more: Sequence[Check] = ()
+) -> list[Finding]:
     """Run every check; none of them stops the others."""
-    checks: list[tuple[str, Callable[[], str | Finding]]] = [
+    checks: list[Check] = [
         ("java", _java),
         ("python", require_python),
         *((package.name, _package_check(package)) for package in PACKAGES),
@@ -82,6 +87,7 @@ def examine(home: Path, storage: Path, registry_url: str) -> list[Finding]:
         ("storage", lambda: _directory("storage", storage)),
         ("file system", lambda: _file_system(storage)),
         ("registry", lambda: _registry(registry_url)),
+        *more,
     ]
     return [_examine(name, check) for name, check in checks]
 

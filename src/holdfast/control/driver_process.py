@@ -184,13 +184,14 @@ def _complain() -> None:
 
 def _attempt(spec: DriverSpec, stop: threading.Event, channel: Channel) -> bool:
     from holdfast.control.app import load_job
+    from holdfast.engine.connectors import equipped
     from holdfast.engine.session import begin_jvm
 
     job = load_job(Path(spec.app), spec.job)
     job.name = spec.name or job.name
     if spec.parallelism is not None:
         job.parallelism = spec.parallelism
-    runtime = spec.runtime_config()
+    runtime = equipped(spec.runtime_config(), job)
     # Before pyspark is imported, and after the job's file, which may set variables for it.
     jvm = begin_jvm(runtime, Path(spec.log))
     from holdfast.engine.driver import AttemptRequest, run_attempt

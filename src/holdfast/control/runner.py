@@ -148,6 +148,8 @@ def runtime_config(settings: Any) -> RuntimeConfig:
         heap_limit=settings.heap_limit,
         rocksdb_memory=settings.rocksdb_memory,
         cache=str(settings.home / "cache") if settings.fast_start else None,
+        kafka_packages=settings.kafka_packages,
+        kafka_jars=settings.kafka_jars,
         spark=settings.spark,
     )
 

@@ -226,8 +226,8 @@ class _NotingPlanner:
         return list(frame.hf_known.columns or ())
 
     def read(self, uid: str, source: Source) -> TracedFrame:
-        schema = getattr(source, "schema", None)
-        columns = None if schema is None else tuple(parse_columns(str(schema)).names)
+        schema = source.row_schema
+        columns = tuple(parse_columns(schema).names) if schema else None
         sides: frozenset[str] = frozenset()
         if getattr(source, "on_bad_record", "") == "side":
             sides = frozenset({BAD_SIDE})

@@ -33,11 +33,14 @@ from holdfast.checkpoint.record import EpochRecord, EpochStatus, JobEvent, Start
 from holdfast.checkpoint.restore_plan import RestorePlan
 from holdfast.checkpoint.timelines import lineage
 from holdfast.config import RuntimeConfig
+from holdfast.engine.connectors import PACKAGES, equipped, not_resolved
 from holdfast.engine.entries import silence_missing_keys
 from holdfast.engine.epochs import EpochRunner, LatestSizes
 from holdfast.engine.executors import watch_executors
 from holdfast.engine.failures import explain
+from holdfast.engine.group_offsets import GroupOffsets
 from holdfast.engine.jvm import KnownJvm
+from holdfast.engine.kafka_start import check_kafka
 from holdfast.engine.modules import ship_modules
 from holdfast.engine.planner import StepSettings, plan_trunk
 from holdfast.engine.progress import ProgressListener
@@ -94,7 +97,7 @@ def run_attempt(request: AttemptRequest) -> bool:
     over = ExitStack()
     try:
         log = directory.attempt_log(request.attempt)
-        spark = start_session(request.runtime, log, request.jvm)
+        spark = start_session(equipped(request.runtime, job), log, request.jvm)
         note("jvm")
         if request.app_folder is not None:
             ship_modules(spark, request.app_folder)
@@ -110,7 +113,17 @@ def run_attempt(request: AttemptRequest) -> bool:
         identity = _adopted(request, identity, trunk, session, settings)
         writers = _open_sinks(request, trunk, identity)
         note("restore" if request.restore else "sinks")
-        epochs = _Counter(request)
+        check_kafka(
+            sources,
+            checkpoint=directory.checkpoint,
+            last=directory.last_committed(),
+            reported=trunk.reported_sources,
+            named=trunk.named_sources,
+            on_event=request.on_event,
+        )
+        groups = GroupOffsets(job.name, sources)
+        over.callback(groups.close)
+        epochs = _Counter(request, groups)
         runner = EpochRunner(
             job=job,
             trunk=trunk,
@@ -259,7 +272,7 @@ def declared_code(
     log: Path,
 ) -> Code:
     """What the code of a job declares. Starts Spark, but no query."""
-    spark = start_session(runtime, log)
+    spark = start_session(equipped(runtime, job), log)
     session = query_session(spark, job.checkpoint, identity.parallelism, runtime)
     settings = step_settings(job, spark, identity, runtime)
     return code_of(job, plan_trunk(job, session, settings, directory.path))
@@ -326,8 +339,8 @@ def _report(
 class _Counter:
     """Passes epochs on, and asks the query to stop after `max_epochs`."""
 
-    def __init__(self, request: AttemptRequest) -> None:
-        self._request, self._count = request, 0
+    def __init__(self, request: AttemptRequest, groups: GroupOffsets) -> None:
+        self._request, self._groups, self._count = request, groups, 0
 
     def begun(self, epoch: int) -> None:
         """Leave a trace of an epoch that a crash may cut short."""
@@ -342,6 +355,7 @@ class _Counter:
 
     def __call__(self, record: EpochRecord) -> None:
         self._request.on_epoch(record)
+        self._groups.put(record)
         self._count += 1
         if self._request.max_epochs is not None and self._count >= self._request.max_epochs:
             self._request.stop.set()
@@ -393,6 +407,12 @@ def _deliver_last_events(spark: SparkSession) -> None:
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 
 
+def _end_of(log: Path, size: int = 50_000) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - size))
+        return file.read().decode("utf-8", "replace")
+
+
 def start_session(
     runtime: RuntimeConfig, log: Path, jvm: KnownJvm | None = None
 ) -> SparkSession:
@@ -405,6 +425,9 @@ def start_session(
             silence_missing_keys(session)
             return session
     except PySparkRuntimeError as error:
+        packages = str(runtime.spark.get(PACKAGES, ""))
+        if packages and (problem := not_resolved(packages, _end_of(log))) is not None:
+            raise problem from error
         raise EnvironmentProblem(
             "SPARK_DID_NOT_START",
             f"the JVM of Spark did not start: {error}. Its output is in {log}.",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from py4j.protocol import Py4JNetworkError
 
+from holdfast.engine.kafka_reader import bad_kafka_record
 from holdfast.engine.readers import bad_record_error
 from holdfast.engine.transport import carried_error
 from holdfast.errors import (
@@ -38,6 +39,7 @@ def explain(error: BaseException, sources: dict[str, Source]) -> HoldfastError:
     return (
         carried_error(text)
         or bad_record_error(text, sources)
+        or bad_kafka_record(text, sources)
         or _known(text)
         or _unknown(error, text)
     )

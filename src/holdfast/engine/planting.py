@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.checkpoint.spark_files import spark_source_name
 from holdfast.engine.planner import StepSettings, plan_trunk
-from holdfast.engine.readers import BAD_DDL, Reader
+from holdfast.engine.readers import Reader
 from holdfast.engine.session import STREAMING, configure
 from holdfast.job.job import Job
 from holdfast.sources.base import BAD_SIDE, Source
@@ -63,11 +63,10 @@ class _NothingToRead(Reader):
     """Each source as one file without rows: Spark runs a batch, and nothing is read."""
 
     def read(self, uid: str, source: Source) -> tuple[DataFrame, dict[str, DataFrame]]:
-        schema = str(getattr(source, "schema"))  # noqa: B009 - every source has one
         sides = {}
         if getattr(source, "on_bad_record", "") == "side":
-            sides[BAD_SIDE] = self._nothing(uid, BAD_DDL)
-        return self._nothing(uid, schema), sides
+            sides[BAD_SIDE] = self._nothing(uid, source.bad_schema)
+        return self._nothing(uid, source.row_schema), sides
 
     def clock(self, uid: str) -> DataFrame:
         return self._nothing(f"{uid}-clock", "timestamp timestamp, value bigint")

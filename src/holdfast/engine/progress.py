@@ -17,10 +17,11 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from holdfast.checkpoint.kafka_positions import is_position, lag_of, total
 from holdfast.checkpoint.record import EpochRecord, EpochStatus, StateSize
 from holdfast.engine.epochs import EpochOutcome
 from holdfast.engine.frames import CLOCK_MARK
-from holdfast.engine.readers import SKIPPED_PREFIX
+from holdfast.engine.record_reasons import SKIPPED_PREFIX
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,11 @@ class ProgressListener(StreamingQueryListener):
         started = parse_time(progress["timestamp"])
         took = durations.get("triggerExecution", sum(durations.values()))
         epoch = progress["batchId"]
+        sources = [
+            (uid, source)
+            for uid, source in zip(self._sources, progress.get("sources", []), strict=False)
+            if not uid.endswith(CLOCK_MARK)
+        ]
         return EpochRecord(
             epoch=epoch,
             attempt=self._attempt,
@@ -106,10 +112,15 @@ class ProgressListener(StreamingQueryListener):
             sinks=outcome.sinks,
             watermark=_watermark(progress),
             late={**outcome.late, **native_late(progress, self._natives)},
-            offsets={
-                uid: source.get("endOffset")
-                for uid, source in zip(self._sources, progress.get("sources", []), strict=False)
-                if not uid.endswith(CLOCK_MARK)
+            offsets={uid: source.get("endOffset") for uid, source in sources},
+            latest={
+                uid: source["latestOffset"] for uid, source in sources if _tells_its_end(source)
+            },
+            lag={
+                uid: total(lag)
+                for uid, source in sources
+                if (lag := lag_of(source.get("endOffset"), source.get("latestOffset")))
+                is not None
             },
         )
 
@@ -122,6 +133,11 @@ def entries(progress: Mapping[str, Any], positions: Mapping[str, int]) -> dict[s
         for uid, at in positions.items()
         if at < len(operators)
     }
+
+
+def _tells_its_end(source: Mapping[str, Any]) -> bool:
+    """Whether a source tells where it ends, and in partitions."""
+    return is_position(source.get("latestOffset"))
 
 
 def native_state(progress: Mapping[str, Any], natives: tuple[str, ...]) -> dict[str, StateSize]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,18 +15,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from holdfast.checkpoint.spark_files import spark_source_name
+from holdfast.engine.kafka_reader import read_kafka
+from holdfast.engine.record_reasons import SKIPPED_PREFIX, why_bad
 from holdfast.errors import BadRecordError, JobDefinitionError, NotFoundError, shorten
-from holdfast.sources import Collection, FileLog, Files, Source
+from holdfast.sources import Collection, FileLog, Files, Kafka, Source
 from holdfast.sources.base import BAD_SIDE
 from holdfast.state.rows import row_tuple, rows_to_batch
-from holdfast.state.schema import parse_columns, type_ddl
+from holdfast.state.schema import parse_columns
 from holdfast.storage.files import write_atomic
 
-BAD_DDL = "raw string, reason string, file string"
 _CORRUPT = "__holdfast_corrupt"
 _BAD_MARK = "holdfast-bad-record"
-SKIPPED_PREFIX = "holdfast-skipped-"
-"""With a source's uid: the metric under which Spark reports how many records it skipped."""
 
 
 class Reader:
@@ -56,6 +52,8 @@ class Reader:
                 # Columns are found by place: refuse a header that names others.
                 stream = stream.option("header", source.header).option("enforceSchema", False)
             return _parsed(uid, source, stream, path)
+        if isinstance(source, Kafka):
+            return read_kafka(self._named_stream(uid, "kafka"), uid, source)
         raise JobDefinitionError(
             "UNKNOWN_SOURCE",
             f"source {uid!r} is a {type(source).__name__}, which this engine cannot read.",
@@ -75,10 +73,12 @@ class Reader:
             stream.option("rowsPerSecond", 1).option("numPartitions", 1).load().where("false")
         )
 
-    def _stream(self, uid: str, fmt: str, per_epoch: int | None) -> Any:
+    def _named_stream(self, uid: str, fmt: str) -> Any:
         stream = self._session.readStream.format(fmt)
-        if self._named:
-            stream = stream.name(spark_source_name(uid))
+        return stream.name(spark_source_name(uid)) if self._named else stream
+
+    def _stream(self, uid: str, fmt: str, per_epoch: int | None) -> Any:
+        stream = self._named_stream(uid, fmt)
         if per_epoch is not None:
             stream = stream.option("maxFilesPerTrigger", per_epoch)
         # Spark forgets, and never reads, files older than a week than the newest one.
@@ -133,7 +133,7 @@ def _parsed(
     bad = (
         rows.where(corrupt.isNotNull())
         .select(corrupt.alias("raw"), file.alias("file"), parsed.alias("parsed"))
-        .mapInArrow(_reasons(schema, fmt), BAD_DDL)
+        .mapInArrow(_reasons(schema, fmt), source.bad_schema)
     )
     return good, {BAD_SIDE: bad}
 
@@ -186,48 +186,6 @@ def _reasons(schema: str, fmt: str) -> Callable[..., Iterator[pa.RecordBatch]]:
             )
 
     return explain
-
-
-def why_bad(raw: str, schema: str, fmt: str) -> str:
-    """Why a line does not parse, in words. Only ever asked for lines that do not."""
-    columns = parse_columns(schema)
-    if fmt == "csv":
-        values = len(next(csv.reader(io.StringIO(raw)), []))
-        if values != len(columns):
-            return f"{values} values for {len(columns)} columns"
-        return "a value does not have the type of its column"
-    try:
-        value = json.loads(raw)
-    except ValueError as error:
-        return f"not JSON: {error}"
-    if not isinstance(value, dict):
-        return f"a JSON {type(value).__name__}, not an object"
-    for field in columns:
-        found = value.get(field.name)
-        if found is not None and not _json_fits(found, field.type):
-            kind = type_ddl(field.type)
-            return f"column {field.name!r}: {shorten(found, 80)} is not a {kind}"
-    return "a value does not have the type of its column"
-
-
-_JSON_KINDS: tuple[tuple[Callable[[pa.DataType], bool], type | tuple[type, ...]], ...] = (
-    (pa.types.is_boolean, bool),
-    (pa.types.is_integer, int),
-    (pa.types.is_floating, (int, float)),
-    (pa.types.is_decimal, (int, float)),
-    (pa.types.is_temporal, str),
-    (pa.types.is_struct, dict),
-    (pa.types.is_map, dict),
-    (pa.types.is_list, list),
-)
-
-
-def _json_fits(value: Any, kind: pa.DataType) -> bool:
-    for matches, classes in _JSON_KINDS:
-        if matches(kind):
-            boolean = isinstance(value, bool) and classes is not bool
-            return isinstance(value, classes) and not boolean
-    return True
 
 
 def bad_record_error(text: str, graph_sources: dict[str, Source]) -> BadRecordError | None:

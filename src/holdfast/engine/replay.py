@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from holdfast.engine.frames import StreamFrame
-from holdfast.engine.readers import BAD_DDL
 from holdfast.engine.trunk import (
     EpochFrames,
     Trunk,
@@ -55,12 +54,14 @@ class EpochPlanner:
 
     def read(self, uid: str, source: Source) -> StreamFrame:
         # Rows straight from a source are never needed here: such sinks have cuts.
-        rows = self._empty(str(source.schema))  # type: ignore[attr-defined]
+        rows = self._empty(source.row_schema)
         return StreamFrame(
             rows,
             root=uid,
             sides={
-                BAD_SIDE: lambda: StreamFrame(self._empty(BAD_DDL), root=f"{uid}/{BAD_SIDE}")
+                BAD_SIDE: lambda: StreamFrame(
+                    self._empty(source.bad_schema), root=f"{uid}/{BAD_SIDE}"
+                )
             },
         )
 

@@ -23,6 +23,16 @@ class Source:
     def describe(self) -> str:
         return type(self).__name__
 
+    @property
+    def row_schema(self) -> str:
+        """The columns of its rows."""
+        return str(getattr(self, "schema", ""))
+
+    @property
+    def bad_schema(self) -> str:
+        """The columns of its side output of records that do not parse."""
+        return "raw string, reason string, file string"
+
 
 def checked_schema(schema: SchemaLike | None, source: str) -> str:
     if schema is None:

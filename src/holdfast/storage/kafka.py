@@ -23,7 +23,7 @@ from holdfast.errors import (
 from holdfast.kafka_access import KafkaAccess
 from holdfast.storage.references import resolve
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 
 Offsets = dict[str, dict[int, int]]

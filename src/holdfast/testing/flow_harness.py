@@ -214,7 +214,7 @@ class _PlainPlanner:
         self.watermarks: list[_Watermark] = []
 
     def read(self, uid: str, source: Source) -> PlainFrame:
-        schema = parse_columns(str(source.schema))  # type: ignore[attr-defined]
+        schema = parse_columns(source.row_schema)
         self.sources[uid] = schema
         bad = PlainFrame(
             parse_columns("raw string, reason string, file string"), lambda _: [], {}

@@ -1,0 +1,217 @@
+"""What can be wrong: records, topics, brokers, passwords, and data that is gone."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.control.registry import Registry
+from holdfast.errors import (
+    BadRecordError,
+    DataError,
+    HoldfastError,
+    NotFoundError,
+    SettingsError,
+)
+from holdfast.failure import FailureClass, classify
+from holdfast.sources.kafka import KafkaFormat
+from kafka.cluster import PASSWORD, USER, Cluster
+from kafka.workshop import SCHEMA, Workshop
+from spark.workplace import Memory
+
+Topic = Callable[..., str]
+
+BAD_JSON: dict[str | None, str] = {
+    "not json at all": "not JSON",
+    '{"user": "a", "diff": "many"}': "column 'diff': 'many' is not a bigint",
+    '{"user": "a", "diff": 1.5}': "column 'diff': 1.5 is not a bigint",
+    "[1, 2]": "a JSON list, not an object",
+    '[{"user": "a", "diff": 1}]': "a JSON list, not an object",
+    '{"user": "half': "not JSON",
+    "null": "a JSON NoneType, not an object",
+    "": "the record is empty",
+    None: "the record has no value",
+}
+GOOD = [("a", 1), ("b", 2), ("a", 3)]
+
+
+def values(rows: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    return [{"user": user, "diff": diff} for user, diff in rows]
+
+
+def test_a_bad_record_fails_by_default(
+    cluster: Cluster, shop: Workshop, memory: Memory, topic: Topic
+) -> None:
+    sink, written = memory("out")
+    name = topic(2)
+    cluster.send(name, values(GOOD), partition=1)
+    source = hf.sources.Kafka(name, servers=cluster.address, schema=SCHEMA)
+    shop.copy(source, sink)
+    assert Counter(written()) == Counter(GOOD)
+    for bad, reason in list(BAD_JSON.items())[1::6]:
+        cluster.send(name, [bad], partition=1)
+        with pytest.raises(BadRecordError, match="BAD_RECORD") as caught:
+            shop.copy(source, sink)
+        facts = caught.value.facts
+        assert (facts["topic"], facts["partition"], facts["offset"]) == (name, 1, 3)
+        assert facts["reason"].startswith(reason)
+        assert Counter(written()) == Counter(GOOD)
+        break
+    # Once it is said that it may pass, the job goes on.
+    cluster.send(name, values([("z", 9)]), partition=1)
+    shop.copy(replace(source, on_bad_record="skip"), sink)
+    assert Counter(written()) == Counter([*GOOD, ("z", 9)])
+
+
+def test_bad_records_are_skipped_or_go_aside(
+    cluster: Cluster, shop: Workshop, memory: Memory, topic: Topic
+) -> None:
+    name = topic(1)
+    cluster.send(name, [*values(GOOD), *BAD_JSON, *values(GOOD)])
+    source = hf.sources.Kafka(name, servers=cluster.address, schema=SCHEMA)
+    sink, written = memory("skip")
+    shop.copy(replace(source, on_bad_record="skip"), sink, "skip")
+    assert Counter(written()) == Counter(GOOD * 2)
+    assert sum(epoch.skipped_rows for epoch in shop.epochs("skip")) == len(BAD_JSON)
+
+    out, written = memory("out")
+    side, written_bad = memory("bad")
+
+    def pipeline(flow: hf.Flow) -> None:
+        frame = flow.source("in", replace(source, on_bad_record="side"))
+        flow.sink("out", frame.select("user"), out)  # a column that no bad record spoils
+        flow.sink("bad", frame.side("bad"), side)
+
+    shop.run(pipeline, "side")
+    assert Counter(user for (user,) in written()) == Counter(user for user, _ in GOOD * 2)
+    found = {raw: (reason, place) for raw, reason, *place in written_bad()}
+    assert set(found) == set(BAD_JSON)
+    for at, (raw, reason) in enumerate(BAD_JSON.items(), len(GOOD)):
+        assert found[raw][0].startswith(reason)
+        assert found[raw][1][:3] == [name, 0, at]
+
+
+@pytest.mark.parametrize("fmt", ["csv", "avro"])
+def test_bad_records_of_other_formats(
+    cluster: Cluster, shop: Workshop, memory: Memory, topic: Topic, fmt: KafkaFormat
+) -> None:
+    name = topic(1)
+    schema = SCHEMA
+    good: list[Any] = ["a,1"]
+    bad: list[Any] = ["a,many", "a", "a,1,2", "", None]
+    if fmt == "avro":
+        fields = [{"name": "user", "type": ["null", "string"]}]
+        schema = json.dumps({"type": "record", "name": "Edit", "fields": fields})
+        good, bad = [b"\x02\x02a", b"\x00"], [b"\x02\x0aa", b"\x08", b"", None]
+    cluster.send(name, [*good, *bad, *good])
+    source = hf.sources.Kafka(
+        name, servers=cluster.address, format=fmt, schema=schema, on_bad_record="skip"
+    )
+    sink, written = memory("out")
+    shop.copy(source, sink)
+    expected = [("a", 1)] * 2 if fmt == "csv" else [("a",), (None,)] * 2
+    assert Counter(map(tuple, written())) == Counter(expected)
+    assert sum(epoch.skipped_rows for epoch in shop.epochs()) == len(bad)
+    with pytest.raises(BadRecordError) as caught:
+        shop.copy(replace(source, on_bad_record="fail"), sink, "strict")
+    assert caught.value.facts["offset"] == len(good)
+
+
+def test_expired_records_are_refused_or_counted(
+    cluster: Cluster, shop: Workshop, memory: Memory, topic: Topic
+) -> None:
+    sink, written = memory("out")
+    name = topic(2)
+    source = hf.sources.Kafka(name, servers=cluster.address, schema=SCHEMA)
+    cluster.send(name, values([("a", n) for n in range(20)]))
+    shop.copy(source, sink)
+    cluster.send(name, values([("b", n) for n in range(20)]))
+    cluster.delete_records(name, {1: 14})
+    with pytest.raises(DataError, match="DATA_LOST") as caught:
+        shop.copy(source, sink)
+    assert f"topic {name}, partition 1, offsets 10 to 13" in caught.value.message
+    assert len(written()) == 20
+    shop.copy(replace(source, on_data_loss="continue"), sink)
+    assert len(written()) == 20 + 16
+    with Registry(shop.registry_url) as registry:
+        (event,) = [
+            each for each in registry.events(registry.job("job").id) if each.kind == "data_lost"
+        ]
+    assert event.data["records"] == 4
+
+
+def test_a_topic_that_was_made_anew(
+    cluster: Cluster, shop: Workshop, memory: Memory, topic: Topic
+) -> None:
+    sink, written = memory("out")
+    name = topic(1)
+    source = hf.sources.Kafka(name, servers=cluster.address, schema=SCHEMA)
+    cluster.send(name, values(GOOD))
+    shop.copy(source, sink)
+    cluster.delete_topic(name)
+    with pytest.raises(NotFoundError, match="TOPIC_NOT_FOUND"):
+        shop.copy(source, sink)
+    cluster.new_topic(1, name)
+    with pytest.raises(DataError, match="DATA_LOST") as caught:
+        shop.copy(source, sink)
+    assert "made anew" in caught.value.message
+    assert len(written()) == len(GOOD)
+
+
+def test_nothing_there(cluster: Cluster, shop: Workshop, memory: Memory) -> None:
+    sink, _ = memory("out")
+    source = hf.sources.Kafka("no-such-topic", servers=cluster.address, schema=SCHEMA)
+    with pytest.raises(NotFoundError, match="TOPIC_NOT_FOUND"):
+        shop.copy(source, sink)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        servers = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(HoldfastError, match="BROKER_UNREACHABLE") as caught:
+            shop.copy(replace(source, servers=servers), sink)
+    assert classify(caught.value) is FailureClass.DEPENDENCY
+
+
+def test_passwords_are_used_and_not_kept(
+    cluster: Cluster,
+    shop: Workshop,
+    memory: Memory,
+    topic: Topic,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sink, written = memory("out")
+    name = topic(1)
+    cluster.send(name, values(GOOD))
+    source = hf.sources.Kafka(
+        name,
+        servers=cluster.sasl_address,
+        schema=SCHEMA,
+        security={
+            "protocol": "SASL_PLAINTEXT",
+            "mechanism": "PLAIN",
+            "username": USER,
+            "password": "${env:TEST_KAFKA_PASSWORD}",
+        },
+    )
+    monkeypatch.setenv("TEST_KAFKA_PASSWORD", PASSWORD)
+    shop.copy(source, sink)
+    assert Counter(written()) == Counter(GOOD)
+    cluster.send(name, ["bad"])
+    with pytest.raises(BadRecordError):  # Spark shows its plan in its errors
+        shop.copy(source, sink)
+    for path in Path(shop.path).rglob("*"):
+        if path.is_file():
+            assert PASSWORD.encode()[:9] not in path.read_bytes(), path
+    monkeypatch.setenv("TEST_KAFKA_PASSWORD", "wrong")
+    with pytest.raises(SettingsError, match="KAFKA_ACCESS_DENIED"):
+        shop.copy(source, sink)
+    monkeypatch.delenv("TEST_KAFKA_PASSWORD")
+    with pytest.raises(SettingsError, match="SECRET_NOT_FOUND"):
+        shop.copy(source, sink)
