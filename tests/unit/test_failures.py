@@ -53,3 +53,34 @@ def test_an_input_file_that_is_gone() -> None:
     error = explain(RuntimeError(text), {})
     assert (error.name, classify(error)) == ("INPUT_FILE_GONE", FailureClass.DEPENDENCY)
     assert "/in/a.json" in error.message
+
+
+_GONE = (
+    "[STREAM_FAILED] Query [id = 1] terminated with exception: Some data may have been lost "
+    "because they are not available in Kafka any more;\neither the data was aged out by Kafka "
+    "or the topic may have been deleted before all the data in the\ntopic was processed.\n"
+    "If you don't want your streaming query to fail on such cases, set the source option "
+    "failOnDataLoss to false.\nReason: {reason} SQLSTATE: XXKST\n=== Streaming Query ===\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        (
+            "Could not read records in offset [10, 14) for topic partition my-edits-0\n"
+            "with consumer group holdfast-1-executor.",
+            "topic my-edits, partition 0, offsets 10 to 13;",
+        ),
+        ("Partitions Set(edits-1) have been deleted.", "Partitions Set(edits-1) have been"),
+        (
+            "Partition edits-0 offset was changed from 10 to 3. This could be either 1) a user",
+            "Partition edits-0 offset was changed from 10 to 3.",
+        ),
+    ],
+)
+def test_records_that_kafka_no_longer_has(reason: str, message: str) -> None:
+    error = explain(RuntimeError(_GONE.format(reason=reason)), {})
+    assert error.name == "DATA_LOST"
+    assert message in error.message
+    assert "SQLSTATE" not in error.message

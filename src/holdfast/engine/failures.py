@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from py4j.protocol import Py4JNetworkError
 
+from holdfast.engine.kafka_failures import kafka_failure
 from holdfast.engine.kafka_reader import bad_kafka_record
 from holdfast.engine.readers import bad_record_error
 from holdfast.engine.transport import carried_error
@@ -40,6 +41,7 @@ def explain(error: BaseException, sources: dict[str, Source]) -> HoldfastError:
         carried_error(text)
         or bad_record_error(text, sources)
         or bad_kafka_record(text, sources)
+        or kafka_failure(text)
         or _known(text)
         or _unknown(error, text)
     )
