@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,11 @@ def sasl_properties() -> tuple[int, int, dict[str, str]]:
 class Cluster:
     broker: LocalBroker
     sasl_port: int
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def come_back(self) -> None:
+        """After a kill: same ports, same data."""
+        self.broker.up(properties=self.properties)
 
     @property
     def address(self) -> str:

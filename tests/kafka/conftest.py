@@ -35,7 +35,7 @@ def cluster() -> Iterator[Cluster]:
         port, sasl_port, properties = sasl_properties()
         broker.up(port=port, properties=properties)
         try:
-            yield Cluster(broker, sasl_port)
+            yield Cluster(broker, sasl_port, properties)
         finally:
             broker.down()
 

@@ -179,6 +179,26 @@ def test_nothing_there(cluster: Cluster, shop: Workshop, memory: Memory) -> None
     assert classify(caught.value) is FailureClass.DEPENDENCY
 
 
+def test_a_broker_that_dies_and_comes_back(
+    cluster: Cluster, shop: Workshop, memory: Memory, topic: Topic
+) -> None:
+    sink, written = memory("out")
+    name = topic(2)
+    source = hf.sources.Kafka(name, servers=cluster.address, schema=SCHEMA)
+    cluster.send(name, values([("a", n) for n in range(20)]))
+    shop.copy(source, sink)
+    cluster.send(name, values([("b", n) for n in range(20)]))
+    cluster.broker.kill()
+    try:
+        with pytest.raises(HoldfastError, match="BROKER_UNREACHABLE"):
+            shop.copy(source, sink)
+    finally:
+        cluster.come_back()
+    shop.copy(source, sink)
+    expected = [(user, n) for user in "ab" for n in range(20)]
+    assert Counter(written()) == Counter(expected)
+
+
 def test_passwords_are_used_and_not_kept(
     cluster: Cluster,
     shop: Workshop,

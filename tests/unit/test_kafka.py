@@ -15,7 +15,7 @@ from holdfast.checkpoint.kafka_positions import data_lost, lag_of, lost_records,
 from holdfast.config import RuntimeConfig
 from holdfast.control.kafka.broker import LocalBroker
 from holdfast.control.kafka.checkup import kafka_connector
-from holdfast.control.kafka.plan import BrokerPlan
+from holdfast.control.kafka.plan import COORDINATES, VERSION, BrokerPlan
 from holdfast.control.maven import jars_folder, pom_for, resolved_jars
 from holdfast.engine.connectors import equipped, uses_kafka
 from holdfast.errors import EnvironmentProblem, HoldfastError, JobDefinitionError, SettingsError
@@ -84,6 +84,27 @@ class TestBroker:
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
         with pytest.raises(EnvironmentProblem, match="JAVA_NOT_FOUND"):
             LocalBroker(tmp_path).up()
+
+    def test_a_start_that_fails_leaves_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        java = tmp_path / "java" / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        java.write_text(
+            '#!/bin/sh\n[ "$1" = -version ] && echo \'openjdk version "17.0.1"\' && exit\n'
+            "echo 'ERROR no broker today'\nexit 1\n"
+        )
+        java.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(java.parents[1]))
+        jars_folder(tmp_path / "cache", f"kafka-broker-{VERSION}", pom_for(COORDINATES)).mkdir(
+            parents=True
+        )
+        broker = LocalBroker(tmp_path)
+        with pytest.raises(EnvironmentProblem, match="no broker today") as caught:
+            broker.up()
+        assert caught.value.name == "BROKER_DID_NOT_START"
+        assert broker.status() is None
+        assert not (broker.directory / "data").exists()
 
 
 class TestAccess:

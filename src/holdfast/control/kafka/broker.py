@@ -143,7 +143,12 @@ class LocalBroker:
                 properties=properties or {},
             )
             say(f"starting Kafka {VERSION} on {record.address}")
-            self._start(plan, record)
+            try:
+                self._start(plan, record)
+            except BaseException:
+                if last is None:  # nothing of it is worth coming back to
+                    self._forget(record)
+                raise
         status = self.status()
         assert status is not None
         return status
@@ -157,9 +162,7 @@ class LocalBroker:
             if record is None:
                 return None
             self._end(record, ask_seconds=_ASK_SECONDS)
-            if record.temporary:
-                remove_tree(record.directory)
-            self._record_file.unlink(missing_ok=True)
+            self._forget(record)
         return status
 
     def kill(self) -> int:
@@ -169,6 +172,11 @@ class LocalBroker:
             assert record.process is not None
             self._end(record, ask_seconds=0)
         return record.process.pid
+
+    def _forget(self, record: BrokerRecord) -> None:
+        if record.temporary:
+            remove_tree(record.directory)
+        self._record_file.unlink(missing_ok=True)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
