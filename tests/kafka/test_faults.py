@@ -56,15 +56,13 @@ def test_a_bad_record_fails_by_default(
     source = hf.sources.Kafka(name, servers=cluster.address, schema=SCHEMA)
     shop.copy(source, sink)
     assert Counter(written()) == Counter(GOOD)
-    for bad, reason in list(BAD_JSON.items())[1::6]:
-        cluster.send(name, [bad], partition=1)
-        with pytest.raises(BadRecordError, match="BAD_RECORD") as caught:
-            shop.copy(source, sink)
-        facts = caught.value.facts
-        assert (facts["topic"], facts["partition"], facts["offset"]) == (name, 1, 3)
-        assert facts["reason"].startswith(reason)
-        assert Counter(written()) == Counter(GOOD)
-        break
+    cluster.send(name, ['{"user": "a", "diff": "many"}'], partition=1)
+    with pytest.raises(BadRecordError, match="BAD_RECORD") as caught:
+        shop.copy(source, sink)
+    facts = caught.value.facts
+    assert (facts["topic"], facts["partition"], facts["offset"]) == (name, 1, 3)
+    assert facts["reason"] == "column 'diff': 'many' is not a bigint"
+    assert Counter(written()) == Counter(GOOD)
     # Once it is said that it may pass, the job goes on.
     cluster.send(name, values([("z", 9)]), partition=1)
     shop.copy(replace(source, on_bad_record="skip"), sink)
