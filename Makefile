@@ -36,10 +36,12 @@ $(CLASSES): $(STAMP)
 	@$(BIN)/python tests/class_archive.py $@ > $@.log 2>&1 || { cat $@.log; exit 1; }
 
 # Much of what these tests do is waiting for processes, so even two cores can do two at a time.
+# Tests with Kafka are apart: their JVM has to be started with its connector.
 WORKERS ?= 2
 test: setup $(CLASSES) ## everything CI runs: check, all tests, docs
 	$(MAKE) --no-print-directory check
-	$(BIN)/pytest -n $(WORKERS) --durations=40
+	$(BIN)/pytest -n $(WORKERS) --durations=40 --ignore=tests/kafka
+	$(BIN)/pytest -n $(WORKERS) --durations=10 tests/kafka
 	$(MAKE) --no-print-directory docs
 
 check: setup ## lint, formatting, types, layers

@@ -21,6 +21,7 @@ from holdfast.engine.connectors import equipped, uses_kafka
 from holdfast.errors import EnvironmentProblem, HoldfastError, JobDefinitionError, SettingsError
 from holdfast.failure import FailureClass, classify
 from holdfast.kafka_access import KafkaAccess, check_references, checked_access
+from holdfast.sinks import Kafka as KafkaSink
 from holdfast.sources import Kafka
 from holdfast.sources.kafka import BAD_DDL
 from holdfast.state.schema import parse_columns
@@ -264,6 +265,16 @@ def without(flow: Any) -> None:
     flow.source("in", hf.sources.FileLog("log", SCHEMA))
 
 
+def into_kafka(flow: Any) -> None:
+    rows = flow.source("in", hf.sources.FileLog("log", SCHEMA))
+    flow.sink("out", rows, hf.sinks.Kafka("edits", servers="a:1"))
+
+
+def into_kafka_repeating(flow: Any) -> None:
+    rows = flow.source("in", hf.sources.FileLog("log", SCHEMA))
+    flow.sink("out", rows, hf.sinks.Kafka("out", servers="a:1", guarantee="at_least_once"))
+
+
 class TestJars:
     def test_only_jobs_that_use_kafka_get_them(self, tmp_path: Path) -> None:
         runtime = RuntimeConfig(
@@ -284,6 +295,17 @@ class TestJars:
         assert uses_kafka(lambda flow: flow.source("in", source))
         assert uses_kafka(lambda flow: [flow.source(n, Kafka(n)) for n in "ab"])
         assert not uses_kafka(without)
+
+    def test_a_sink_needs_them_only_if_spark_writes_it(self) -> None:
+        once = KafkaSink("out", servers="a:1")
+        repeating = KafkaSink("out", servers="a:1", guarantee="at_least_once")
+        assert not uses_kafka(into_kafka)
+        assert not uses_kafka(lambda flow: flow.sink("out", flow, once))
+        assert not uses_kafka(
+            lambda flow: flow.sink("out", flow, KafkaSink("out", servers="a:1"))
+        )
+        assert uses_kafka(into_kafka_repeating)
+        assert uses_kafka(lambda flow: flow.sink("out", flow, repeating))
 
     def test_jars_instead(self, tmp_path: Path) -> None:
         job = hf.Job("with")

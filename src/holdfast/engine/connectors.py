@@ -7,6 +7,7 @@ their start must not depend on a repository of jars.
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,10 +18,13 @@ from typing import Any
 from holdfast.config import RuntimeConfig
 from holdfast.errors import EnvironmentProblem
 from holdfast.job.job import Job
+from holdfast.sinks import Delivery
+from holdfast.sinks import Kafka as KafkaSink
 
 JARS, PACKAGES = "spark.jars", "spark.jars.packages"
-_KAFKA = "Kafka"
-"""What the descriptors of sources and sinks are called."""
+_KAFKA, _SINKS, _BY_SPARK = "Kafka", "sinks", "at_least_once"
+"""What the descriptors of sources and sinks are called, and which sinks Spark writes."""
+_BY_NAME = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "IMPORT_NAME", "IMPORT_FROM")
 _MOST_OBJECTS = 2000
 _NOT_USERS = ("holdfast", "pyspark", "numpy", "pandas", "pyarrow")
 CONNECTOR_JAR = "spark-sql-kafka-0-10"
@@ -75,7 +79,8 @@ def not_resolved(packages: str, log: str) -> EnvironmentProblem | None:
 
 
 def uses_kafka(pipeline: Any) -> bool:
-    """Whether code that a pipeline can reach names a Kafka source or sink."""
+    """Whether code that a pipeline can reach names a Kafka source, or a sink that Spark writes.
+    Sinks that are exactly once have a client of their own."""
     waiting: list[Any] = [pipeline]
     seen: set[int] = set()
     while waiting and len(seen) < _MOST_OBJECTS:
@@ -86,16 +91,19 @@ def uses_kafka(pipeline: Any) -> bool:
         if _is_kafka(found):
             return True
         for each in _reached_from(found):
-            if each == _KAFKA:
-                return True
-            if not isinstance(each, str):
+            if isinstance(each, str):
+                if each == _KAFKA:
+                    return True
+            else:
                 waiting.append(each)
     return False
 
 
 def _is_kafka(found: Any) -> bool:
+    if isinstance(found, KafkaSink):
+        return found.delivery is not Delivery.TRANSACTIONAL
     kind = found if isinstance(found, type) else type(found)
-    return kind.__name__ == _KAFKA and kind.__module__.startswith("holdfast.")
+    return kind.__name__ == _KAFKA and kind.__module__.startswith("holdfast.sources")
 
 
 def _reached_from(found: Any) -> Iterator[Any]:
@@ -107,8 +115,11 @@ def _reached_from(found: Any) -> Iterator[Any]:
         if not _is_users(found.__module__):
             return
         names = set(_names(found.__code__))
-        yield from names
-        yield from (found.__globals__[name] for name in names if name in found.__globals__)
+        for name in names:
+            if name in found.__globals__:
+                yield found.__globals__[name]
+            else:
+                yield name
         for cell in found.__closure__ or ():
             try:
                 yield cell.cell_contents
@@ -128,7 +139,13 @@ def _reached_from(found: Any) -> Iterator[Any]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
+    """The names that code uses. `Kafka` is among them only where it needs the connector, or
+    where what it stands for has to be looked up."""
+    parts = [each.argval for each in dis.get_instructions(code) if each.opname in _BY_NAME]
+    for before, name in zip(["", *parts], parts, strict=False):
+        of_sinks = name == _KAFKA and before.rpartition(".")[2] == _SINKS
+        if not of_sinks or _BY_SPARK in code.co_consts:
+            yield name
     for each in code.co_consts:
         if isinstance(each, CodeType):
             yield from _names(each)
