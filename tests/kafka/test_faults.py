@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -164,17 +163,11 @@ def test_a_topic_that_was_made_anew(
     assert len(written()) == len(GOOD)
 
 
-def test_nothing_there(cluster: Cluster, shop: Workshop, memory: Memory) -> None:
+def test_an_unknown_topic(cluster: Cluster, shop: Workshop, memory: Memory) -> None:
     sink, _ = memory("out")
     source = hf.sources.Kafka("no-such-topic", servers=cluster.address, schema=SCHEMA)
     with pytest.raises(NotFoundError, match="TOPIC_NOT_FOUND"):
         shop.copy(source, sink)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
-        servers = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(HoldfastError, match="BROKER_UNREACHABLE") as caught:
-            shop.copy(replace(source, servers=servers), sink)
-    assert classify(caught.value) is FailureClass.DEPENDENCY
 
 
 def test_a_broker_that_dies_and_comes_back(
@@ -188,8 +181,9 @@ def test_a_broker_that_dies_and_comes_back(
     cluster.send(name, values([("b", n) for n in range(20)]))
     cluster.broker.kill()
     try:
-        with pytest.raises(HoldfastError, match="BROKER_UNREACHABLE"):
+        with pytest.raises(HoldfastError, match="BROKER_UNREACHABLE") as caught:
             shop.copy(source, sink)
+        assert classify(caught.value) is FailureClass.DEPENDENCY  # worth another try
     finally:
         cluster.come_back()
     shop.copy(source, sink)
