@@ -21,8 +21,9 @@ from pyspark.sql import functions as f
 
 import holdfast as hf
 from holdfast.savepoint.store import verify
-from spark.processes import RunningTotal
+from spark.processes import CountPerTotal, RunningTotal, TotalWithParity
 from spark.timed import GAP, Flag, Sessions
+from spark.windowed import Sums
 from spark.workplace import Workplace
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -80,6 +81,8 @@ class Check:
     truth: Callable[[], dict[str, Counter[Any]]]
     columns: dict[str, str]
     grouped: dict[str, str] = field(default_factory=dict)
+    timed: tuple[str, ...] = ()
+    """Logs with a watermark that something waits for."""
 
     def feed(self, place: Workplace, part: int) -> None:
         for name in self.logs:
@@ -88,7 +91,7 @@ class Check:
 
     def feed_far(self, place: Workplace, number: int) -> None:
         """An edit of a hundred days later, to where there is a watermark."""
-        for name in ("sessions", "kept"):
+        for name in self.timed:
             send(place, name, [{**edit(0), "id": number, "ts": FAR}])
 
     def validate(self, place: Workplace) -> None:
@@ -162,6 +165,47 @@ def processes_truth() -> dict[str, Counter[Any]]:
         "out-sessions": sessions,
         "out-kept": kept,
         "out-flag": flags,
+    }
+
+
+def chains(place: Workplace, extra: bool) -> Callable[[hf.Flow], None]:
+    """A step after a step, and windows in Python."""
+
+    def pipeline(flow: hf.Flow) -> None:
+        plain = flow.source("plain", log_of(place, "plain", EDIT))
+        sums = flow.key_by(plain, "user").process("sums", TotalWithParity())
+        rows = flow.source("in-windows", log_of(place, "windows", EDIT))
+        timed = flow.key_by(flow.watermark(rows, "ts", delay="1 s"), "user")
+        windows = timed.window(hf.windows.Tumbling("10 min"))
+        written(
+            place,
+            flow,
+            {
+                "out-parity": flow.key_by(sums, "odd").process("parity", CountPerTotal()),
+                "out-windows": windows.process("windows", Sums(), late="drop"),
+            },
+            extra,
+        )
+
+    return pipeline
+
+
+def chains_truth() -> dict[str, Counter[Any]]:
+    totals: Counter[str] = Counter()
+    parities: Counter[bool] = Counter()
+    windows: dict[Any, tuple[int, int]] = {}
+    for row in EDITS:
+        totals[row["user"]] += row["diff"]
+        parities[totals[row["user"]] % 2 == 1] += 1
+        start = NOON + (row["ts"] - NOON) // timedelta(minutes=10) * timedelta(minutes=10)
+        edits, total = windows.get((row["user"], start), (0, 0))
+        windows[row["user"], start] = edits + 1, total + row["n"]
+    return {
+        "out-parity": Counter((odd, n + 1) for odd in parities for n in range(parities[odd])),
+        "out-windows": Counter(
+            (user, f"{start:%H:%M}", edits, total)
+            for (user, start), (edits, total) in windows.items()
+        ),
     }
 
 
@@ -255,6 +299,18 @@ CHECKS = [
             "out-kept": "id, kept",
             "out-flag": 'id, "limit", flagged',
         },
+        timed=("sessions", "kept"),
+    ),
+    Check(
+        "chains",
+        chains,
+        ("plain", "windows"),
+        chains_truth,
+        {
+            "out-parity": "odd, count",
+            "out-windows": "user, strftime(start, '%H:%M'), edits, total",
+        },
+        timed=("windows",),
     ),
     Check(
         "natives",
@@ -299,11 +355,10 @@ def test_state_goes_everywhere(tmp_path: Path, check: Check) -> None:
     rocksdb.restore(wider, native.manifest.id, parallelism=2)
     canonical = rocksdb.take_canonical()
     check.feed(heap, 3)
-    if check.name == "processes":
-        # A watermark takes effect in the next epoch; by then, what was kept has expired.
-        check.feed_far(heap, -1)
+    # A watermark takes effect in the next epoch; by then, what was kept has expired.
+    check.feed_far(heap, -1)
     heap.restore(plain, canonical.manifest.id, allow_dropped=True)
-    if check.name == "processes":
+    if check.timed:
         check.feed_far(heap, -2)
         heap.run(plain)
     check.validate(heap)
