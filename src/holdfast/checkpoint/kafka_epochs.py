@@ -35,6 +35,7 @@ from holdfast.errors import ConflictError, CorruptionError, HoldfastError, RunFa
 from holdfast.faults import fault_point
 from holdfast.sinks import Kafka, Sink
 from holdfast.sinks.kafka_records import Record
+from holdfast.storage.files import make_directory, read_json, write_json
 from holdfast.storage.kafka import KafkaAdmin, client
 from holdfast.storage.references import resolve
 
@@ -79,6 +80,26 @@ class SinkIdentity:
 
     def producer(self, partition: int) -> str:
         return f"holdfast-{self.job_id}-{self.uid}-{partition}"
+
+
+class ProducerCount:
+    """How many producers a sink has ever had: what each may have left open has to be ended."""
+
+    def __init__(self, identity: SinkIdentity, at_least: int) -> None:
+        self._path = Path(identity.lease_directory) / "sinks" / f"{identity.uid}.json"
+        self._count = at_least
+        if self._path.exists():
+            self._count = max(at_least, int(read_json(self._path)["producers"]))
+
+    def most(self) -> int:
+        return self._count
+
+    def note(self, count: int) -> None:
+        """Before so many are used."""
+        if count > self._count:
+            make_directory(self._path.parent)
+            write_json(self._path, {"format": 1, "producers": count})
+            self._count = count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from holdfast.checkpoint.kafka_epochs import (
     Marker,
     Markers,
     PartitionWrite,
+    ProducerCount,
     SinkIdentity,
     cannot_rewind,
     end_open_transactions,
@@ -69,7 +70,7 @@ class KafkaWriter(_KafkaWriter):
 
     def __init__(self, uid: str, sink: Kafka, identity: SinkIdentity, parallelism: int) -> None:
         super().__init__(uid, sink)
-        self._identity, self._parallelism = identity, parallelism
+        self._identity, self._producers = identity, ProducerCount(identity, parallelism)
         self._settings = sink.access.client_settings(resolve)
         self._options: dict[str, Any] = {
             name: resolve(value) for name, value in sink.options.items()
@@ -80,10 +81,9 @@ class KafkaWriter(_KafkaWriter):
         sink, identity = self._sink, self._identity
         ensure_topics(self._settings, sink.topic, sink.like, identity.marker_topic)
         KafkaAdmin(sink.access).partitions([sink.topic])
-        markers = Markers(self._settings, identity.marker_topic)
-        used = max((each.partitions for each in markers.all().values()), default=0)
-        end_open_transactions(self._settings, identity, max(used, self._parallelism))
-        self._known = markers.all()
+        # First: markers can be read only as far as no transaction is open.
+        end_open_transactions(self._settings, identity, self._producers.most())
+        self._known = Markers(self._settings, identity.marker_topic).all()
         for marker in self._known.values():
             if marker.job_id != identity.job_id:
                 raise ConflictError(
@@ -126,6 +126,7 @@ class KafkaWriter(_KafkaWriter):
         for marker in self._known.values():
             if marker.timeline == self._identity.timeline:
                 require_same_cut(marker, write)
+        self._producers.note(write.partitions)
         written = rows.frame.mapInArrow(
             _partition_writer(rows.decoder(), write, self._shape), _WRITTEN_DDL
         ).collect()
