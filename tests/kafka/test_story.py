@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from e2e.drivers import Home
 from holdfast.cli.main import main
 from holdfast.wikipedia.edit import SCHEMA
 from kafka.cluster import Cluster
@@ -17,6 +18,7 @@ from kafka.workshop import Copy, Totals, Workshop
 from spark.workplace import running_totals
 
 REAL = Path(__file__).parents[3] / "shared" / "data" / "wikipedia-edits-2015-09-12.json.gz"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "wikipedia" / "balances.py"
 Topic = Callable[..., str]
 
 
@@ -58,6 +60,26 @@ def test_made_up_edits(cluster: Cluster, topic: Topic, shop: Workshop) -> None:
     sent = by_user(cluster, edits, "diff")
     assert sum(map(len, sent.values())) == 2_500
     assert by_user(cluster, out, "total") == truth(sent)
+
+
+def test_the_example_survives_a_kill(
+    cluster: Cluster, topic: Topic, jars: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The epoch is in the topic when the driver dies, and Spark does not know it yet."""
+    edits, out = topic(2), topic(2)
+    for name, value in (("SERVERS", cluster.address), ("EDITS", edits), ("BALANCES", out)):
+        monkeypatch.setenv(f"WIKIPEDIA_{name}", value)
+    send(cluster, edits, "--limit", "300", "--users", "30")
+    home = Home(tmp_path)
+    (tmp_path / "home").mkdir()
+    settings = f'master = "local[2]"\nkafka_jars = "{jars}"\n'
+    (tmp_path / "home" / "holdfast.toml").write_text(settings, encoding="utf-8")
+    with home.driver(EXAMPLE, "--available-now", faults="epoch.end=kill") as driver:
+        assert driver.end() != 0
+    send(cluster, edits, "--limit", "200", "--users", "30", "--seed", "2")
+    with home.driver(EXAMPLE, "--available-now") as driver:
+        assert driver.end() == 0
+    assert by_user(cluster, out, "total") == truth(by_user(cluster, edits, "diff"))
 
 
 @pytest.mark.skipif(not REAL.exists(), reason="the data set is not beside the repository")
