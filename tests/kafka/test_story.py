@@ -110,4 +110,3 @@ def test_at_least_once_is_written_by_spark(
     shop.run(Copy(source, sink), out, checkpoint={"mode": "at_least_once"})
     found = sorted(json.loads(value or b"{}")["id"] for _, _, value in cluster.read(out))
     assert found == list(range(50))
-    assert [epoch.sinks["out"].rows for epoch in shop.epochs(out)] == [50]
