@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
@@ -467,10 +468,11 @@ def epochs_beyond(
     newest: dict[str, int] = {}
     for (timeline, _), marker in Markers(settings, topic).all().items():
         newest[timeline] = max(marker.epoch, newest.get(timeline, -1))
-    begins = {each.name: each.epoch for each in timelines}
+    begins: dict[str, int] = defaultdict(lambda: -1)
+    begins |= {each.name: each.epoch for each in timelines if each.epoch is not None}
     beyond = 0
     for timeline, last in newest.items():
-        first = kept[timeline] if timeline in kept else begins.get(timeline) or -1
+        first = kept[timeline] if timeline in kept else begins[timeline]
         beyond += 0 if first is None else max(0, last - first)
     return beyond
 
