@@ -23,7 +23,7 @@ from holdfast.errors import (
 from holdfast.failure import FailureClass, classify
 from holdfast.sources.kafka import KafkaFormat
 from kafka.cluster import PASSWORD, USER, Cluster
-from kafka.workshop import SCHEMA, Workshop
+from kafka.workshop import SCHEMA, Totals, Workshop
 from spark.workplace import Memory
 
 Topic = Callable[..., str]
@@ -66,6 +66,24 @@ def test_a_bad_record_fails_by_default(
     cluster.send(name, values([("z", 9)]), partition=1)
     shop.copy(replace(source, on_bad_record="skip"), sink)
     assert Counter(written()) == Counter([*GOOD, ("z", 9)])
+
+
+@pytest.mark.parametrize("bad", ['{"user": "a", "diff": 1.5}', '{"user": "half', None])
+def test_a_step_that_decodes_names_the_bad_record_too(
+    cluster: Cluster, shop: Workshop, memory: Memory, topic: Topic, bad: str | None
+) -> None:
+    """Straight from the source into a process: decoded where they are packed."""
+    sink, written = memory("out")
+    name = topic(1)
+    # Unusual, and right: a number for a text, and a line end between tokens.
+    cluster.send(name, [*values(GOOD), '{"user": 7,\n "diff": 4}', bad])
+    source = hf.sources.Kafka(name, servers=cluster.address, schema=SCHEMA, max_per_epoch=4)
+    with pytest.raises(BadRecordError, match="BAD_RECORD") as caught:
+        shop.run(Totals(source, sink))
+    facts = caught.value.facts
+    assert (facts["topic"], facts["partition"], facts["offset"]) == (name, 0, 4)
+    assert facts["reason"].startswith(BAD_JSON[bad])
+    assert Counter(written()) == Counter([("a", 1), ("b", 2), ("a", 4), ("7", 4)])
 
 
 def test_bad_records_are_skipped_or_go_aside(

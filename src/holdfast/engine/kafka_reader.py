@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,11 +13,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from holdfast.engine.json_records import SPARK_OPTIONS, Decode, can_decode, record_decoder
 from holdfast.engine.record_reasons import SKIPPED_PREFIX, why_bad
 from holdfast.errors import BadRecordError, EnvironmentProblem, shorten
 from holdfast.sources import Kafka
 from holdfast.sources.base import BAD_SIDE, Source
 from holdfast.sources.kafka import EARLIEST, METADATA
+from holdfast.state.schema import parse_columns
 from holdfast.storage.kafka import KafkaAdmin
 from holdfast.storage.references import resolve
 
@@ -24,18 +27,45 @@ _MARK = "holdfast-bad-kafka-record"
 _OWN = "__holdfast_"
 _BAD, _CORRUPT, _AVRO_OK = f"{_OWN}bad", f"{_OWN}corrupt", f"{_OWN}ok"
 _SHOWN = 2000
+_PLACE = ("topic", "partition", "offset")
 
 
-def read_kafka(stream: Any, uid: str, source: Kafka) -> tuple[DataFrame, dict[str, DataFrame]]:
-    """The source's rows, and its side outputs. `stream` is a reader of format "kafka"."""
+@dataclass(frozen=True)
+class Undecoded:
+    """A source's records as they are, for a step that decodes them where it packs them."""
+
+    frame: DataFrame
+    decode: Decode
+
+
+def undecoded(records: DataFrame, uid: str, source: Kafka) -> Undecoded | None:
+    """None where Spark has to decode: only it knows the meaning of every type, and only it can
+    count bad records or send them aside."""
+    if source.format != "json" or source.on_bad_record != "fail" or source.with_metadata:
+        return None
+    schema = parse_columns(str(source.schema))
+    if not can_decode(schema):
+        return None
+    return Undecoded(records.select("value", *_PLACE), record_decoder(uid, schema))
+
+
+def kafka_records(stream: Any, source: Kafka) -> DataFrame:
+    """`stream` is a reader of format "kafka"."""
     for key, value in stream_options(source).items():
         stream = stream.option(key, value)
     try:
-        records = stream.load()
+        records: DataFrame = stream.load()
     except AnalysisException as error:
         if "kafka" not in str(error):
             raise
         raise _connector_missing() from error
+    return records
+
+
+def read_kafka(
+    records: DataFrame, uid: str, source: Kafka
+) -> tuple[DataFrame, dict[str, DataFrame]]:
+    """The source's rows, and its side outputs."""
     # Under names that no schema has.
     kept = [f.col(name).alias(_OWN + name) for name in METADATA]
     if not source.parses:
@@ -101,6 +131,7 @@ def _parsed(source: Kafka) -> Column:
     value, schema = f.col("value"), str(source.schema)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     if source.format == "json":
+        options |= SPARK_OPTIONS
         return f.from_json(value.cast("string"), f"{schema}, {_CORRUPT} string", options)
     if source.format == "csv":
         return f.from_csv(value.cast("string"), f"{schema}, {_CORRUPT} string", options)
@@ -127,7 +158,7 @@ def _judged(uid: str, source: Kafka, rows: DataFrame) -> tuple[DataFrame, dict[s
     columns = [f.col(f"`{name}`") for name in own] + _metadata(source)
     bad = f.col(_BAD)
     if source.on_bad_record == "fail":
-        place = [f.col(f"{_OWN}{name}") for name in ("topic", "partition", "offset")]
+        place = [f.col(f"{_OWN}{name}") for name in _PLACE]
         message = f.concat_ws(
             "|", f.lit(_MARK), f.lit(uid), *place, f.substring(_raw(source), 1, _SHOWN)
         )
@@ -195,6 +226,14 @@ def bad_kafka_record(text: str, sources: dict[str, Source]) -> BadRecordError | 
     reason = "it does not parse"
     if isinstance(source, Kafka):
         reason = why_bad_value(raw, str(source.schema), source.format)
+    place = {"topic": topic, "partition": int(partition), "offset": int(offset)}
+    return bad_record(uid, place, raw, reason)
+
+
+def bad_record(
+    uid: str, place: Mapping[str, Any], raw: str | None, reason: str
+) -> BadRecordError:
+    topic, partition, offset = (place[name] for name in _PLACE)
     return BadRecordError(
         "BAD_RECORD",
         f"source {uid!r}: a record does not parse: {reason}.\n  at: topic {topic}, partition "
@@ -202,8 +241,8 @@ def bad_kafka_record(text: str, sources: dict[str, Source]) -> BadRecordError | 
         fix='correct who writes it, and let this one pass with on_bad_record="skip" or "side".',
         source=uid,
         topic=topic,
-        partition=int(partition),
-        offset=int(offset),
+        partition=partition,
+        offset=offset,
         record=shorten(raw),
         reason=reason,
     )

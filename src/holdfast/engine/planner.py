@@ -257,7 +257,7 @@ class TrunkPlanner:
                 WIRE_DDL,
             )
         else:
-            packed = frame.mapInArrow(packer(keys, schema, self._settings.key_groups), WIRE_DDL)
+            packed = self._packed(frame, keys, schema)
         settings = self._settings
         upstream = traced.roots
         if broadcast is not None:
@@ -301,6 +301,15 @@ class TrunkPlanner:
             forgets=spec.on_timer or all(state.ttl for state in spec.states),
         )
         return step_frame(plan, lambda tag: blocks_to_rows(blocks, plan, tag))
+
+    def _packed(self, frame: DataFrame, keys: tuple[str, ...], schema: pa.Schema) -> DataFrame:
+        """A frame's rows, packed by key group; straight from a source, decoded there too."""
+        source = self._reader.undecoded(_root_of(frame))
+        if source is None:
+            pack = packer(keys, schema, self._settings.key_groups)
+            return frame.mapInArrow(pack, WIRE_DDL)
+        pack = packer(keys, schema, self._settings.key_groups, source.decode)
+        return mark_root(source.frame, _root_of(frame)).mapInArrow(pack, WIRE_DDL)
 
     def aggregate(
         self,

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from holdfast.checkpoint.spark_files import spark_source_name
-from holdfast.engine.kafka_reader import read_kafka
+from holdfast.engine.kafka_reader import Undecoded, kafka_records, read_kafka, undecoded
 from holdfast.engine.record_reasons import SKIPPED_PREFIX, why_bad
 from holdfast.errors import BadRecordError, JobDefinitionError, NotFoundError, shorten
 from holdfast.sources import Collection, FileLog, Files, Kafka, Source
@@ -33,6 +33,7 @@ class Reader:
 
     def __init__(self, session: SparkSession, job_directory: Path, *, named: bool) -> None:
         self._session, self._directory, self._named = session, job_directory, named
+        self._undecoded: dict[str, Undecoded | None] = {}
 
     def read(self, uid: str, source: Source) -> tuple[DataFrame, dict[str, DataFrame]]:
         """The source's rows, and its side outputs."""
@@ -53,12 +54,18 @@ class Reader:
                 stream = stream.option("header", source.header).option("enforceSchema", False)
             return _parsed(uid, source, stream, path)
         if isinstance(source, Kafka):
-            return read_kafka(self._named_stream(uid, "kafka"), uid, source)
+            records = kafka_records(self._named_stream(uid, "kafka"), source)
+            self._undecoded[uid] = undecoded(records, uid, source)
+            return read_kafka(records, uid, source)
         raise JobDefinitionError(
             "UNKNOWN_SOURCE",
             f"source {uid!r} is a {type(source).__name__}, which this engine cannot read.",
             fix="use a descriptor of hf.sources.",
         )
+
+    def undecoded(self, uid: str) -> Undecoded | None:
+        """A source's records as they were sent, where whoever packs them can decode them."""
+        return self._undecoded.get(uid)
 
     def clock(self, uid: str) -> DataFrame:
         """A source of its own that has something new every second, and no rows.

@@ -53,17 +53,23 @@ _runners: dict[str, tuple[str, StepRunner, TimedBackend]] = {}
 ArrowBatches = Iterator[pa.RecordBatch]
 
 
-def packer(keys: tuple[str, ...], schema: pa.Schema, key_groups: int) -> Callable[..., Any]:
-    """For mapInArrow: rows to one block per key group."""
+def packer(
+    keys: tuple[str, ...],
+    schema: pa.Schema,
+    key_groups: int,
+    decode: Callable[[ArrowBatches], ArrowBatches] = iter,
+) -> Callable[..., Any]:
+    """For mapInArrow: rows to one block per key group. `decode` makes rows of what comes."""
 
     def pack_rows(batches: ArrowBatches) -> ArrowBatches:
         index = _indexes.setdefault(key_groups, KeyGroupIndex(key_groups))
         wire = _WireBatch()
-        fitted = (_fit(batch, schema) for batch in batches)
-        for group, block in pack(fitted, keys, index):
-            wire.add(group, to_wire(block))
-            if wire.size > _WIRE_BATCH_BYTES:
-                yield wire.take()
+        with carry_errors():
+            fitted = (_fit(batch, schema) for batch in decode(batches))
+            for group, block in pack(fitted, keys, index):
+                wire.add(group, to_wire(block))
+                if wire.size > _WIRE_BATCH_BYTES:
+                    yield wire.take()
         if wire.groups:
             yield wire.take()
         end_of_task()
