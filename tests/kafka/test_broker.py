@@ -60,3 +60,21 @@ def test_it_comes_back_after_a_kill_and_forgets_after_down(
     assert not Path("/proc", str(second.pid), "cmdline").exists() or os.waitpid(second.pid, 0)
     assert not first.directory.exists()
     assert broker.status() is None
+
+
+def test_topics_are_made_and_read_by_command(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, servers = f"{cluster.new_topic(1)}-made", ("--servers", cluster.address)
+    for made in (True, False):
+        assert main(["kafka", "create", name, "--partitions", "3", *servers, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert told == {"topic": name, "partitions": 3, "made": made}
+    cluster.send(name, [f"record {n}" for n in range(9)])
+    assert main(["kafka", "read", name, *servers, "--json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(row["value"] for row in told) == [f"record {n}" for n in range(9)]
+    assert main(["kafka", "read", name, *servers, "--limit", "2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main(["kafka", "read", "no-such-topic", *servers]) != 0
+    assert "TOPIC_NOT_FOUND" in capsys.readouterr().err

@@ -37,7 +37,7 @@ from holdfast.faults import fault_point
 from holdfast.sinks import Kafka, Sink
 from holdfast.sinks.kafka_records import Record
 from holdfast.storage.files import make_directory, read_json, write_json
-from holdfast.storage.kafka import KafkaAdmin, client
+from holdfast.storage.kafka import SETTLING, KafkaAdmin, NewTopic, client
 from holdfast.storage.references import resolve
 
 MARKER_PARTITIONS = 16
@@ -50,13 +50,6 @@ _TAIL = 64
 """How many of the newest offsets are read first: the marker is nearly always there."""
 _PASSES = 10_000
 _POLL_SECONDS = 0.05
-_SETTLING = (
-    "NOT_LEADER_FOR_PARTITION",
-    "LEADER_NOT_AVAILABLE",
-    "UNKNOWN_TOPIC_OR_PART",
-    "_UNKNOWN_PARTITION",
-    "_UNKNOWN_TOPIC",
-)
 _AT_ONCE = 8
 
 
@@ -243,45 +236,23 @@ class Markers:
                 lows, ends = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
             except self._kafka.KafkaException as error:
                 # The topic was just made, or its leader has just changed.
-                if error.args[0].name() not in _SETTLING or time.monotonic() > deadline:
+                if error.args[0].name() not in SETTLING or time.monotonic() > deadline:
                     raise
                 time.sleep(_POLL_SECONDS)
             else:
                 return {number: (lows[number], ends[number]) for number in lows}
 
 
-def ensure_topics(
-    settings: Mapping[str, str], topic: str, like: str | None, markers: str
-) -> None:
+def ensure_topics(admin: KafkaAdmin, topic: str, like: str | None, markers: str) -> None:
     """The topic of the markers is made if it is not there; that of the rows only if it stands
     in for another one."""
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    kafka = client()
-    with kafka_errors(kafka, topic):
-        admin = AdminClient({**settings, "log_level": 0})
-        known = admin.list_topics(timeout=_OPEN_SECONDS).topics
-        wanted = []
-        if markers not in known:
-            config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
-            wanted.append(NewTopic(markers, MARKER_PARTITIONS, config=config))
-        if topic not in known and like in known:
-            wanted.append(NewTopic(topic, len(known[like].partitions)))
-        if not wanted:
-            return
-        for future in admin.create_topics(wanted, operation_timeout=_OPEN_SECONDS).values():
-            try:
-                future.result(_OPEN_SECONDS)
-            except kafka.KafkaException as error:
-                if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
-        deadline = time.monotonic() + _OPEN_SECONDS
-        while not {each.topic for each in wanted} <= set(
-            admin.list_topics(timeout=_OPEN_SECONDS).topics
-        ):
-            if time.monotonic() > deadline:
-                break  # whoever uses it will say so
-            time.sleep(_POLL_SECONDS)
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"}
+    wanted = [NewTopic(name=markers, partitions=MARKER_PARTITIONS, config=config)]
+    if like is not None:
+        model = admin.topics().get(like)
+        if model is not None:
+            wanted.append(NewTopic(name=topic, partitions=len(model)))
+    admin.create(wanted)
 
 
 def end_open_transactions(

@@ -79,8 +79,9 @@ class KafkaWriter(_KafkaWriter):
 
     def open(self) -> None:
         sink, identity = self._sink, self._identity
-        ensure_topics(self._settings, sink.topic, sink.like, identity.marker_topic)
-        KafkaAdmin(sink.access).partitions([sink.topic])
+        admin = KafkaAdmin(sink.access)
+        ensure_topics(admin, sink.topic, sink.like, identity.marker_topic)
+        admin.partitions([sink.topic])
         # First: markers can be read only as far as no transaction is open.
         end_open_transactions(self._settings, identity, self._producers.most())
         self._known = Markers(self._settings, identity.marker_topic).all()

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.errors import (
@@ -25,9 +26,26 @@ from holdfast.storage.references import resolve
 
 PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+SETTLING = (
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "UNKNOWN_TOPIC_OR_PART",
+    "_UNKNOWN_PARTITION",
+    "_UNKNOWN_TOPIC",
+)
+"""What a broker says of a topic that was just made, or whose leader has just changed."""
 
 Offsets = dict[str, dict[int, int]]
 """By topic and partition."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTopic:
+    """A topic to be made."""
+
+    name: str
+    partitions: int
+    config: Mapping[str, str] = field(default_factory=dict)
 
 
 def client() -> Any:
@@ -105,6 +123,33 @@ class KafkaAdmin:
             if re.fullmatch(pattern, name) and not name.startswith("__")
         }
 
+    def create(self, topics: Iterable[NewTopic]) -> list[str]:
+        """Make those that are not there, and wait until they are; the names of the new ones."""
+        known = self.topics()
+        wanted = [
+            self._admin_module.NewTopic(each.name, each.partitions, config=dict(each.config))
+            for each in topics
+            if each.name not in known
+        ]
+        if not wanted:
+            return []
+        made = []
+        for name, future in self._admin.create_topics(wanted).items():
+            with self._errors():
+                try:
+                    future.result(self._patience)
+                    made.append(name)
+                except self._kafka.KafkaException as error:
+                    # Somebody else was quicker.
+                    if error.args[0].code() != self._kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+                        raise
+        deadline = time.monotonic() + self._patience
+        while not {each.topic for each in wanted} <= set(self.topics()):
+            if time.monotonic() > deadline:
+                raise self._unreachable(TimeoutError("the new topic does not appear"))
+            time.sleep(_POLL_SECONDS)
+        return made
+
     def earliest(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
         """The first offset that each partition still has."""
         return self._offsets(partitions, self._admin_module.OffsetSpec.earliest())
@@ -119,14 +164,21 @@ class KafkaAdmin:
             for topic, numbers in partitions.items()
             for partition in numbers
         }
-        found: Offsets = {}
-        if asked:
+        deadline = time.monotonic() + self._patience
+        while asked:
             answers = self._admin.list_offsets(asked, request_timeout=self._patience)
-            for place, future in answers.items():
-                with self._errors():
+            found: Offsets = {}
+            try:
+                for place, future in answers.items():
                     offset = future.result(self._patience).offset
-                found.setdefault(place.topic, {})[place.partition] = offset
-        return found
+                    found.setdefault(place.topic, {})[place.partition] = offset
+            except (self._kafka.KafkaException, TimeoutError) as error:
+                if _name_of(error) not in SETTLING or time.monotonic() > deadline:
+                    raise self._explained(error) from error
+                time.sleep(_POLL_SECONDS)
+            else:
+                return found
+        return {}
 
     def commit_group(self, group: str, offsets: Mapping[str, Mapping[Any, int]]) -> None:
         """Say how far a group has read, as its consumers would."""
@@ -162,9 +214,12 @@ class KafkaAdmin:
         try:
             yield
         except (self._kafka.KafkaException, TimeoutError) as error:
-            self._admin.poll(0)
-            self._refuse_denied()
-            raise self._unreachable(error) from error
+            raise self._explained(error) from error
+
+    def _explained(self, error: Exception) -> HoldfastError:
+        self._admin.poll(0)
+        self._refuse_denied()
+        return self._unreachable(error)
 
     def _refuse_denied(self) -> None:
         denied = (
@@ -193,6 +248,12 @@ class KafkaAdmin:
             "a restart strategy tries again by itself.",
             servers=self._access.servers,
         )
+
+
+def _name_of(error: Exception) -> str:
+    """Kafka's name of an error; "" for one that is not Kafka's."""
+    name = getattr(error.args[0] if error.args else None, "name", None)
+    return str(name()) if callable(name) else ""
 
 
 def topic_names(address: str, *, patience: float = 5.0) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 from holdfast.errors import RunFailedError, UsageError
 from holdfast.kafka_access import KafkaAccess
 from holdfast.storage.filelog import FileLogProducer
-from holdfast.storage.kafka import KafkaAdmin, client
+from holdfast.storage.kafka import KafkaAdmin, NewTopic, client
 from holdfast.storage.references import resolve
 from holdfast.wikipedia.edit import Edit
 
@@ -49,8 +49,8 @@ class KafkaTarget:
     """Keyed by user, so that a user's edits stay in order; each is in the topic once."""
 
     def __init__(self, topic: str, access: KafkaAccess, *, partitions: int) -> None:
-        self._topic, self._access = topic, access
-        self._ensure_topic(partitions)
+        self._topic = topic
+        KafkaAdmin(access).create([NewTopic(name=topic, partitions=partitions)])
         self._failed: list[Any] = []
         self._sent = 0
         self._producer = client().Producer(
@@ -106,15 +106,6 @@ class KafkaTarget:
                 f"{self._failed[0].str()}.",
                 fix="look after the broker and the topic.",
             )
-
-    def _ensure_topic(self, partitions: int) -> None:
-        if self._topic in KafkaAdmin(self._access).topics():
-            return
-        from confluent_kafka.admin import AdminClient, NewTopic
-
-        admin = AdminClient({**self._access.client_settings(resolve), "log_level": 0})
-        for future in admin.create_topics([NewTopic(self._topic, partitions)]).values():
-            future.result(_PATIENCE_SECONDS)
 
 
 def parse_target(text: str) -> tuple[str, str]:
