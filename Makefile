@@ -6,10 +6,10 @@ STAMP := .venv/.setup-done
 CLASSES := .venv/spark-classes.jsa
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench drill versions docs lock clean
+.PHONY: help setup demo test check format bench bench-kafka drill versions docs lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv and install what requirements.lock pins, and holdfast itself
 
@@ -56,6 +56,21 @@ format: setup ## fix what ruff can fix
 
 bench: setup ## the speed table
 	$(BIN)/holdfast bench
+
+# The other libraries pin packages of their own, so they get an environment of their own. The
+# connector is taken in versions that go together with this Spark; see tests/kafka.
+PEERS := .venv-peers
+CONNECTOR := .venv/kafka-connector
+$(PEERS)/.done: $(STAMP)
+	@test -x $(PEERS)/bin/python || "$(PYTHON)" -m venv $(PEERS)
+	$(BIN)/uv pip install --quiet --python $(PEERS)/bin/python quixstreams bytewax pathway
+	@touch $@
+$(CONNECTOR)/.done: tests/kafka/connector.pom.xml $(STAMP)
+	mvn --quiet --batch-mode -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(CONNECTOR)) \
+	  -DincludeArtifactIds=spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2
+	@touch $@
+bench-kafka: $(PEERS)/.done $(CONNECTOR)/.done ## from Kafka to Kafka, next to other libraries
+	HOLDFAST_KAFKA_JARS=$(abspath $(CONNECTOR)) $(BIN)/holdfast bench --only kafka --peers $(PEERS)/bin/python $(BENCH)
 
 drill: setup ## break a job at every moment of an epoch, and check that nothing was lost
 	$(BIN)/holdfast drill

@@ -17,9 +17,12 @@ import holdfast as hf
 from holdfast.bench.programs import (
     EDITS_DDL,
     FILES_VARIABLE,
+    GUARANTEE_VARIABLE,
+    KAFKA_DDL,
     KEYED_DDL,
     OUT_VARIABLE,
     PARTITIONS,
+    SERVERS_VARIABLE,
     SOURCE_VARIABLE,
     TIMED_DDL,
     WATCH_VARIABLE,
@@ -113,6 +116,8 @@ recovery = hf.Job(
     parallelism=PARTITIONS,
     restart=hf.FixedDelay(attempts=1000, delay="0 s"),
 )
+kafka_process = hf.Job("bench-kafka-process", parallelism=PARTITIONS)
+kafka_aggregate = hf.Job("bench-kafka-aggregate", parallelism=PARTITIONS)
 
 
 @process.pipeline
@@ -166,3 +171,41 @@ def _recovery(flow: hf.Flow) -> None:
 @files.pipeline
 def _files(flow: hf.Flow) -> None:
     flow.sink("out", _edits(flow, EDITS_DDL), hf.sinks.Files(os.environ[OUT_VARIABLE]))
+
+
+def _kafka_edits(flow: hf.Flow) -> KeyedStream:
+    edits = flow.source(
+        "edits",
+        hf.sources.Kafka(
+            os.environ[SOURCE_VARIABLE],
+            servers=os.environ[SERVERS_VARIABLE],
+            schema=KAFKA_DDL,
+            max_per_epoch=int(os.environ[FILES_VARIABLE]),
+        ),
+    )
+    return flow.key_by(edits, "user")
+
+
+def _kafka_totals(flow: hf.Flow, totals: Stream) -> None:
+    flow.sink(
+        "out",
+        totals,
+        hf.sinks.Kafka(
+            os.environ[OUT_VARIABLE],
+            servers=os.environ[SERVERS_VARIABLE],
+            key="user",
+            guarantee=os.environ[GUARANTEE_VARIABLE],  # type: ignore[arg-type]
+        ),
+    )
+
+
+@kafka_process.pipeline
+def _kafka_process(flow: hf.Flow) -> None:
+    _kafka_totals(flow, _kafka_edits(flow).process("totals", Totals()))
+
+
+@kafka_aggregate.pipeline
+def _kafka_aggregate(flow: hf.Flow) -> None:
+    from pyspark.sql import functions as f
+
+    _kafka_totals(flow, _kafka_edits(flow).aggregate("totals", total=f.sum("diff")))

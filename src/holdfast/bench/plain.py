@@ -100,17 +100,26 @@ def _edits(session: SparkSession, options: argparse.Namespace, schema: str) -> D
 
 
 def main() -> None:
-    began = time.monotonic()
     options = _options()
+    run(QUERIES[options.query], options, RUNTIME)
+
+
+def run(
+    build: Callable[[SparkSession, argparse.Namespace], DataStreamWriter],
+    options: argparse.Namespace,
+    runtime: RuntimeConfig,
+) -> None:
+    """Until the input is used up."""
+    began = time.monotonic()
     timings: dict[str, float] = {}
 
     def note(step: str) -> None:
         timings[step] = round(time.monotonic() - began, 3)
 
-    spark = driver_session(RUNTIME)
+    spark = driver_session(runtime)
     note("jvm")
-    session = query_session(spark, CheckpointConfig(), PARTITIONS, RUNTIME)
-    writer = QUERIES[options.query](session, options)
+    session = query_session(spark, CheckpointConfig(), PARTITIONS, runtime)
+    writer = build(session, options)
     note("plan")
     query = (
         writer.option("checkpointLocation", options.checkpoint)

@@ -22,9 +22,13 @@ KEYED_DDL = "user string, diff bigint, ts timestamp"
 """What the stateful programs read of an edit."""
 TIMED_DDL = f"{KEYED_DDL}, due timestamp"
 """With the time of the timer that a record asks for, if it does."""
+KAFKA_DDL = "user string, diff bigint"
+"""What is read of an edit in Kafka, which has ten fields."""
 SOURCE_VARIABLE = "BENCH_SOURCE"
 FILES_VARIABLE = "BENCH_FILES_PER_EPOCH"
 OUT_VARIABLE = "BENCH_OUT"
+SERVERS_VARIABLE = "BENCH_SERVERS"
+GUARANTEE_VARIABLE = "BENCH_GUARANTEE"
 WATCH_VARIABLE = "BENCH_WATCH_ROCKSDB"
 """Set: a job reports how much memory RocksDB has taken."""
 
@@ -42,10 +46,11 @@ class Program:
     folder: Path
     checkpoint: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    python: str = sys.executable
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, *self.arguments]
+        return [self.python, *self.arguments]
 
     @property
     def out(self) -> Path:

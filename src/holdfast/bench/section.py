@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,11 +30,30 @@ Summary = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
+class KafkaPlace:
+    """Where the broker of the Kafka section is to listen, and what its programs need."""
+
+    port: int
+    cache: Path
+    """Of the broker's jars."""
+    jars: str
+    packages: str
+    """Spark's connector, as in the settings."""
+    peers: Mapping[str, str]
+    """Other libraries by name, each with the interpreter that has it."""
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Work:
     """How much there is to do. A smaller scale means smaller batches, not fewer of them."""
 
     folder: Path
     scale: float
+    kafka: KafkaPlace | None = None
 
     def scaled(self, count: int, *, at_least: int = 1) -> int:
         return max(at_least, round(count * self.scale))
@@ -131,6 +150,9 @@ class Section:
     check: Callable[[Work, Sequence[Result], Progress], dict[int, bool]] = (
         lambda work, results, progress: {}
     )
+    tear_down: Callable[[Work], None] = lambda work: None
+    on_request: bool = False
+    """Only run when it is named."""
 
     def folder(self, work: Work) -> Path:
         return work.folder / "runs" / self.name
@@ -138,14 +160,12 @@ class Section:
 
 def run_section(section: Section, work: Work, progress: Progress) -> Summary:
     shutil.rmtree(section.folder(work), ignore_errors=True)
-    progress.step(f"{section.name}: making the input files")
-    section.prepare(work)
-    results = []
-    for row in section.plan(work):
-        progress.begin(section.name, row.label)
-        outcome = measure(row.program, progress.epoch)
-        progress.end(section.name, row.label, outcome)
-        results.append(Result(row=row, outcome=outcome))
+    progress.step(f"{section.name}: making the input")
+    try:
+        section.prepare(work)
+        results = _measured(section, work, progress)
+    finally:
+        section.tear_down(work)
     progress.step(f"{section.name}: checking what was written")
     verdicts = section.check(work, results, progress)
     results = [
@@ -156,3 +176,13 @@ def run_section(section: Section, work: Work, progress: Progress) -> Summary:
         if result.run and result.exact is not False:
             shutil.rmtree(result.row.program.folder)
     return section.summarise(results)
+
+
+def _measured(section: Section, work: Work, progress: Progress) -> list[Result]:
+    results = []
+    for row in section.plan(work):
+        progress.begin(section.name, row.label)
+        outcome = measure(row.program, progress.epoch)
+        progress.end(section.name, row.label, outcome)
+        results.append(Result(row=row, outcome=outcome))
+    return results

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.bench import (
     cold_start,
     file_sink,
+    kafka,
     recovery,
     rocksdb_size,
     savepoints,
@@ -22,4 +23,5 @@ SECTIONS = (
     cold_start.SECTION,
     recovery.SECTION,
     savepoints.SECTION,
+    kafka.SECTION,
 )

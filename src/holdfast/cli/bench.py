@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.cli import output
-from holdfast.cli.options import JsonOption
+from holdfast.cli.options import JsonOption, settings_for
 from holdfast.cli.output import Column, count, seconds, size, write_line
 from holdfast.cli.progress import CountedProgress
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.bench.measure import Failed, Measured
-    from holdfast.bench.section import Section
+    from holdfast.bench.section import KafkaPlace, Section
 
 
 def bench(
@@ -32,7 +32,7 @@ def bench(
             "--only",
             metavar="NAME",
             help="A section: throughput, state-size, rocksdb-size, timers, file-sink, "
-            "cold-start, recovery, savepoints. May be repeated.",
+            "cold-start, recovery, savepoints, kafka (only when named). May be repeated.",
         ),
     ] = None,
     scale: Annotated[
@@ -42,6 +42,14 @@ def bench(
     directory: Annotated[
         Path | None,
         typer.Option("--dir", metavar="DIR", help="Where to work; inputs in it are kept."),
+    ] = None,
+    peers: Annotated[
+        Path | None,
+        typer.Option(
+            "--peers",
+            metavar="PYTHON",
+            help="An interpreter with Quix Streams, Bytewax or Pathway, for the kafka section.",
+        ),
     ] = None,
     json_output: JsonOption = False,
 ) -> int:
@@ -60,7 +68,7 @@ def bench(
         _show_machine(before, "at the beginning")
     found: dict[str, Any] = {}
     with _folder(directory) as folder:
-        work = Work(folder=folder, scale=scale)
+        work = Work(folder=folder, scale=scale, kafka=_kafka_place(sections, peers))
         with _Progress(sum(len(section.plan(work)) for section in sections)) as progress:
             for section in sections:
                 found[section.name] = run_section(section, work, progress)
@@ -96,7 +104,29 @@ def _selected(names: Sequence[str]) -> list[Section]:
                 f"--only names {name!r}, which the benchmark does not have.",
                 fix=f"use one of {', '.join(known)}.",
             )
-    return [section for section in SECTIONS if not names or section.name in names]
+    return [
+        section
+        for section in SECTIONS
+        if section.name in names or (not names and not section.on_request)
+    ]
+
+
+def _kafka_place(sections: Sequence[Section], peers: Path | None) -> KafkaPlace | None:
+    if all(section.name != "kafka" for section in sections):
+        return None
+    from holdfast.bench.kafka import installed_peers
+    from holdfast.bench.section import KafkaPlace
+    from holdfast.control.kafka.broker import free_port
+
+    settings = settings_for().values
+    return KafkaPlace(
+        port=free_port(),
+        cache=settings.home / "cache",
+        jars=settings.kafka_jars,
+        packages=settings.kafka_packages,
+        # As it is: the interpreter of a virtual environment is a link, and knows it by that.
+        peers=installed_peers(peers.absolute()) if peers else {},
+    )
 
 
 _KEPT = "KEPT"
@@ -183,6 +213,10 @@ def _exact(value: bool | None) -> str:
     return {True: "yes", False: "NO", None: "not checked"}[value]
 
 
+def _signed(value: int | None) -> str:
+    return "" if value is None else f"{value:+,d}" if value else "0"
+
+
 def _cost(value: float | None) -> str:
     return "" if value in (None, 1) else f"{(value - 1) * 100:+.0f} %"
 
@@ -216,6 +250,7 @@ _TITLES = {
     "file-sink": "File sink: exactly-once Parquet files against Spark's own file sink",
     "cold-start": "Cold start: from the start of the process to the first committed epoch",
     "recovery": "Recovery: from kill -9 of the driver to the next committed epoch",
+    "kafka": "Kafka to Kafka: the running total per user, and again with a kill -9",
     "savepoints": "Savepoints: taking one, the job meanwhile, and starting from one",
 }
 _COLUMNS = {
@@ -306,6 +341,19 @@ _COLUMNS = {
         _duration("first_epoch", "FIRST EPOCH"),
         _duration("warm_epoch", "WARM EPOCH"),
         _IS_EXACT,
+        _FAILED,
+    ],
+    "kafka": [
+        _NAME,
+        Column(key="rows", title="ROWS OUT", text=count, right=True),
+        Column(key="records_per_second", title="RECORDS/S", text=_number, right=True),
+        Column(key="to_exactly_once", title="TO EXACTLY ONCE", text=_times, right=True),
+        Column(key="surplus", title="SURPLUS ROWS", text=_signed, right=True),
+        _IS_EXACT,
+        _duration("first_after_kill", "FIRST ROW AFTER KILL"),
+        Column(key="surplus_after_kill", title="SURPLUS THEN", text=_signed, right=True),
+        Column(key="exact_after_kill", title="EXACT THEN", text=_exact),
+        _MEMORY,
         _FAILED,
     ],
     "savepoints": [

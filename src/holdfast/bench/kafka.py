@@ -1,0 +1,275 @@
+"""From a topic to a topic: holdfast, plain Spark, and other streaming libraries for Python.
+
+All read the same edits and write the running total of their user back. Each is run twice: to
+its end, for the rate; and on fewer edits with a kill -9 in the middle, for what that costs and
+whether rows are doubled or lost.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.bench import programs, report
+from holdfast.bench.kafka_output import OUTPUT
+from holdfast.bench.programs import Program
+from holdfast.bench.report import Bar
+from holdfast.bench.section import Result, Row, Section, Summary, Work
+from holdfast.control.kafka.broker import LocalBroker
+from holdfast.kafka_access import KafkaAccess
+from holdfast.storage.kafka import KafkaAdmin, NewTopic
+from holdfast.wikipedia.edit import Edit
+from holdfast.wikipedia.origins import synthetic_edits
+from holdfast.wikipedia.targets import KafkaTarget
+
+EXACTLY_ONCE = "holdfast .process, exactly once"
+AT_LEAST_ONCE = "holdfast .process, at least once"
+AGGREGATE = "holdfast .aggregate"
+PLAIN_TWS = "plain transformWithState"
+PLAIN_GROUP_BY = "plain groupBy"
+_PEERS = {"Quix Streams": "quix", "Bytewax": "bytewax_flow", "Pathway": "pathway_flow"}
+_MODULES = {"Quix Streams": "quixstreams", "Bytewax": "bytewax", "Pathway": "pathway"}
+_FOLDING = (AGGREGATE, PLAIN_GROUP_BY, "Pathway")
+"""Write the last total of a batch, not one per edit."""
+
+_EDITS, _KILL_EDITS = 2_000_000, 500_000
+_PER_EPOCH = 250_000
+_USERS = 160_000
+_FLINK_PER_SECOND = 78_000.0
+"""Flink's Java API, exactly once on RocksDB, warm, the same work on such a machine."""
+
+
+@dataclass(frozen=True)
+class _Input:
+    """A topic of edits, and the truth about it."""
+
+    topic: str
+    edits: int
+    truth: Path
+
+
+def _inputs(work: Work) -> tuple[_Input, _Input]:
+    folder = work.folder / "inputs" / "kafka"
+
+    def described(topic: str, edits: int) -> _Input:
+        return _Input(topic, edits, folder / f"{topic}.parquet")
+
+    return (
+        described("edits", work.scaled(_EDITS, at_least=1000)),
+        described("edits-kill", work.scaled(_KILL_EDITS, at_least=1000)),
+    )
+
+
+def _plan(work: Work) -> list[Row]:
+    whole, part = _inputs(work)
+    names = [EXACTLY_ONCE, AT_LEAST_ONCE, AGGREGATE, PLAIN_TWS, PLAIN_GROUP_BY, *_peers(work)]
+    return [
+        _row(work, name, edits, killed=killed)
+        for edits, killed in ((whole, False), (part, True))
+        for name in names
+    ]
+
+
+def _peers(work: Work) -> list[str]:
+    place = work.kafka
+    return [name for name in _PEERS if name in place.peers] if place else []
+
+
+def _row(work: Work, name: str, edits: _Input, *, killed: bool) -> Row:
+    place = work.kafka
+    assert place is not None
+    slug = "".join(each if each.isalnum() else "-" for each in name.lower())
+    target = f"{slug}-{'killed' if killed else 'whole'}"
+    per_epoch = work.scaled(_PER_EPOCH, at_least=100) // (4 if killed else 1)
+    program = _program(work, name, edits.topic, target, per_epoch)
+    watch = (
+        *("-m", "holdfast.bench.kafka_watch", "--servers", place.address),
+        *("--topic", target, "--truth", str(edits.truth)),
+        # Of programs that write totals only, a topic never holds as many rows as edits.
+        *(("--kill-at", str(edits.edits // (20 if name in _FOLDING else 3))) if killed else ()),
+        "--",
+    )
+    return Row(
+        name=name,
+        program=replace(program, python=sys.executable, arguments=(*watch, *program.command)),
+        batch=per_epoch,
+        source=edits.truth,
+        kind="killed" if killed else "",
+    )
+
+
+def _program(work: Work, name: str, source: str, target: str, per_epoch: int) -> Program:
+    place = work.kafka
+    assert place is not None
+    folder = work.folder / "runs" / "kafka" / target
+    if name in _PEERS:
+        script = Path(__file__).parent / "peers" / f"{_PEERS[name]}.py"
+        return Program(
+            python=place.peers[name],
+            arguments=(str(script), place.address, source, target, str(folder / "state")),
+            folder=folder,
+            checkpoint=folder / "state",
+        )
+    if name in (PLAIN_TWS, PLAIN_GROUP_BY):
+        query = "transform-with-state" if name == PLAIN_TWS else "group-by"
+        return Program(
+            arguments=(
+                *("-m", "holdfast.bench.plain_kafka", query, "--servers", place.address),
+                *("--source", source, "--target", target, "--per-epoch", str(per_epoch)),
+                *("--checkpoint", str(folder / "checkpoint")),
+                *("--jars", place.jars, "--packages", place.packages),
+            ),
+            folder=folder,
+            checkpoint=folder / "checkpoint",
+        )
+    job = "bench-kafka-aggregate" if name == AGGREGATE else "bench-kafka-process"
+    program = programs.holdfast(
+        job,
+        folder,
+        source=Path(source),
+        files_per_epoch=per_epoch,
+        settings={"kafka_jars": place.jars, "kafka_packages": place.packages},
+    )
+    guarantee = "at_least_once" if name == AT_LEAST_ONCE else "exactly_once"
+    return replace(
+        program,
+        environment={
+            **program.environment,
+            programs.OUT_VARIABLE: target,
+            programs.SERVERS_VARIABLE: place.address,
+            programs.GUARANTEE_VARIABLE: guarantee,
+        },
+    )
+
+
+# -- the broker and its topics --------------------------------------------------------------
+
+
+def _broker(work: Work) -> LocalBroker:
+    return LocalBroker(work.folder / "kafka", cache=work.kafka.cache if work.kafka else None)
+
+
+def _prepare(work: Work) -> None:
+    place = work.kafka
+    assert place is not None
+    _broker(work).up(port=place.port)
+    access = KafkaAccess(servers=place.address)
+    # A row's time is when it came to the broker, whoever has written it.
+    stamped = {"message.timestamp.type": "LogAppendTime"}
+    KafkaAdmin(access).create(
+        NewTopic(name=_target_of(row), partitions=2, config=stamped) for row in _plan(work)
+    )
+    for edits in _inputs(work):
+        _fill(edits, access, work.scaled(_USERS, at_least=10))
+
+
+def _target_of(row: Row) -> str:
+    return row.program.folder.name
+
+
+def _fill(edits: _Input, access: KafkaAccess, users: int) -> None:
+    totals: dict[str, int] = {}
+    counts: dict[str, int] = {}
+
+    def counted() -> Iterator[Edit]:
+        for edit in islice(synthetic_edits(users=users, seed=1), edits.edits):
+            assert edit.user is not None
+            totals[edit.user] = totals.get(edit.user, 0) + edit.diff
+            counts[edit.user] = counts.get(edit.user, 0) + 1
+            yield edit
+
+    with KafkaTarget(edits.topic, access, partitions=2) as target:
+        for edit in counted():
+            target.send(edit)
+    edits.truth.parent.mkdir(parents=True, exist_ok=True)
+    columns = [list(totals), list(totals.values()), list(counts.values())]
+    pq.write_table(pa.table(columns, names=["user", "total", "edits"]), edits.truth)
+
+
+def _tear_down(work: Work) -> None:
+    _broker(work).down()
+
+
+def installed_peers(python: Path) -> dict[str, str]:
+    """Which of the other libraries an interpreter has; by name, the interpreter."""
+    question = (
+        "import importlib.util, json, sys; "
+        "print(json.dumps([bool(importlib.util.find_spec(m)) for m in sys.argv[1:]]))"
+    )
+    ran = subprocess.run(
+        [str(python), "-c", question, *_MODULES.values()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(ran.stdout)
+    return {name: str(python) for name, has in zip(_MODULES, found, strict=True) if has}
+
+
+# -- figures --------------------------------------------------------------------------------
+
+
+def _summarise(results: Sequence[Result]) -> Summary:
+    rows = [_figures(result) for result in results if not result.row.kind]
+    killed = {result.row.name: _figures(result) for result in results if result.row.kind}
+    base = report.find(rows, "records_per_second", name=EXACTLY_ONCE)
+    for row in rows:
+        row["to_exactly_once"] = report.ratio(row["records_per_second"], base)
+        after = killed.get(row["name"], {})
+        row["exact_after_kill"] = after.get("exact")
+        row["surplus_after_kill"] = after.get("surplus")
+        row["first_after_kill"] = after.get("first_after_kill")
+        row["failed"] = row["failed"] or after.get("failed")
+    return {"rows": rows, "bars": [bar.to_dict() for bar in _bars(rows)]}
+
+
+def _figures(result: Result) -> dict[str, Any]:
+    found: Mapping[str, Any] = {}
+    if result.run:
+        found = next((each for each in result.run.events if each["event"] == OUTPUT), {})
+    folds = result.row.name in _FOLDING
+    return result.common() | {
+        "rows": found.get("rows"),
+        "records_per_second": found.get("records_per_second"),
+        "exact": found.get("exact"),
+        "surplus": None if folds else found.get("surplus"),
+        "first_after_kill": found.get("first_after_kill"),
+    }
+
+
+def _bars(rows: Sequence[Mapping[str, Any]]) -> list[Bar]:
+    own = report.find(rows, "records_per_second", name=EXACTLY_ONCE)
+    bars = [
+        Bar(
+            what=f"{EXACTLY_ONCE}, against {peer}",
+            bar=1.0,
+            measured=report.ratio(own, report.find(rows, "records_per_second", name=peer)),
+        )
+        for peer in _PEERS
+        if any(row["name"] == peer for row in rows)
+    ]
+    flink = Bar(
+        what=f"{EXACTLY_ONCE}, against Flink's {_FLINK_PER_SECOND:,.0f} per second",
+        bar=1.0,
+        measured=report.ratio(own, _FLINK_PER_SECOND),
+    )
+    return [*bars, flink]
+
+
+SECTION = Section(
+    name="kafka",
+    plan=_plan,
+    prepare=_prepare,
+    tear_down=_tear_down,
+    summarise=_summarise,
+    on_request=True,
+)

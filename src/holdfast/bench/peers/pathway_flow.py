@@ -1,0 +1,38 @@
+"""The total per user in Pathway, with persistence on. Run by a Python that has it.
+
+Pathway writes a total when a batch of its own is done, not for every edit.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+os.environ["PATHWAY_THREADS"] = "2"
+
+import pathway as pw
+
+
+class Edit(pw.Schema):
+    user: str
+    diff: int
+
+
+def main(servers: str, source: str, target: str, state: str) -> None:
+    settings = {
+        "bootstrap.servers": servers,
+        "group.id": "bench",
+        "auto.offset.reset": "earliest",
+    }
+    edits = pw.io.kafka.read(settings, topic=source, format="json", schema=Edit, name="edits")
+    totals = edits.groupby(edits.user).reduce(edits.user, total=pw.reducers.sum(edits.diff))
+    pw.io.kafka.write(totals, settings, topic_name=target, format="json", key=totals.user)
+    backend = pw.persistence.Backend.filesystem(state)
+    pw.run(
+        monitoring_level=pw.MonitoringLevel.NONE,
+        persistence_config=pw.persistence.Config(backend, snapshot_interval_ms=5000),
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
