@@ -13,6 +13,7 @@ from holdfast.types import parse_duration, parse_size
 
 Backend = Literal["heap", "rocksdb", "memory"]
 Mode = Literal["exactly_once", "at_least_once", "none"]
+Latency = Literal["epoch", "real_time"]
 Duration = str | timedelta | float
 
 _NOT_YET = "leave it out; this version does not have it."
@@ -45,6 +46,9 @@ class CheckpointConfig:
     """How many of those are kept."""
     mode: Mode = "exactly_once"
     """With "none", every attempt starts from scratch, as a job without checkpoints does."""
+    latency: Latency = "epoch"
+    """With "real_time", rows are written when they come, in milliseconds, and not at the end of
+    an epoch: Spark's real-time mode, for at least once from Kafka to Kafka."""
 
     def __post_init__(self) -> None:
         parse_duration(self.interval, "checkpoint interval")
@@ -66,6 +70,7 @@ class CheckpointConfig:
             )
         _one_of("backend", self.backend, ("heap", "rocksdb", "memory"))
         _one_of("mode", self.mode, ("exactly_once", "at_least_once", "none"))
+        _one_of("latency", self.latency, ("epoch", "real_time"))
         _one_of("on_cancel", self.on_cancel, ("retain", "delete"))
         if not isinstance(self.retained, int) or self.retained < 2:
             raise SettingsError(

@@ -44,6 +44,7 @@ from holdfast.engine.kafka_start import check_kafka
 from holdfast.engine.modules import ship_modules
 from holdfast.engine.planner import StepSettings, plan_trunk
 from holdfast.engine.progress import ProgressListener
+from holdfast.engine.real_time import ToldByProgress, check_real_time, start_real_time
 from holdfast.engine.restoring import Restore
 from holdfast.engine.session import begin_jvm, configure, driver_session, query_session
 from holdfast.engine.trunk import Trunk
@@ -102,13 +103,13 @@ def run_attempt(request: AttemptRequest) -> bool:
         if request.app_folder is not None:
             ship_modules(spark, request.app_folder)
         over.callback(watch_executors(spark, request.on_event))
-        workers = PythonWorkers(spark, identity.parallelism)
+        # Real-time mode has no use for them, and needs the slots that they start on.
+        workers = PythonWorkers(spark, 0 if job.is_real_time else identity.parallelism)
         session = query_session(spark, job.checkpoint, identity.parallelism, request.runtime)
         settings = step_settings(job, spark, identity, request.runtime)
         trunk = plan_trunk(job, session, settings, directory.path)
         sources = dict(trunk.graph.sources)
-        guarantee = end_to_end(trunk.graph.sources, trunk.graph.sinks, job.checkpoint)
-        require(guarantee, job.checkpoint)
+        guarantee = _possible_guarantee(request, trunk, spark)
         note("plan")
         identity = _adopted(request, identity, trunk, session, settings)
         writers = _open_sinks(request, trunk, identity)
@@ -141,12 +142,17 @@ def run_attempt(request: AttemptRequest) -> bool:
             sources=trunk.reported_sources,
             natives=trunk.reported_natives,
             positions=trunk.positions,
-            outcomes=runner.outcomes,
+            outcomes=ToldByProgress(trunk) if job.is_real_time else runner.outcomes,
             on_entries=directory.sizes.note_entries,
             on_epoch=epochs,
         )
         session.streams.addListener(listener)
-        query = _start(session, trunk, runner, request)
+        configure(session, job, trunk)
+        query = (
+            start_real_time(trunk, writers, job, directory.checkpoint)
+            if job.is_real_time
+            else _start(trunk, runner, request)
+        )
         note("query")
         request.on_start(
             _report(
@@ -170,6 +176,18 @@ def run_attempt(request: AttemptRequest) -> bool:
     finally:
         over.close()
     return ended
+
+
+def _possible_guarantee(
+    request: AttemptRequest, trunk: Trunk, session: SparkSession
+) -> Guarantee:
+    """What the job guarantees; refuses one that asks for more than its parts can give."""
+    job = request.job
+    guarantee = end_to_end(trunk.graph.sources, trunk.graph.sinks, job.checkpoint)
+    require(guarantee, job.checkpoint)
+    if job.is_real_time:
+        check_real_time(job, trunk, session, available_now=request.available_now)
+    return guarantee
 
 
 def _unless_replaced(request: AttemptRequest, error: HoldfastError) -> HoldfastError:
@@ -361,10 +379,7 @@ class _Counter:
             self._request.stop.set()
 
 
-def _start(
-    session: SparkSession, trunk: Trunk, runner: EpochRunner, request: AttemptRequest
-) -> StreamingQuery:
-    configure(session, request.job, trunk)
+def _start(trunk: Trunk, runner: EpochRunner, request: AttemptRequest) -> StreamingQuery:
     interval = request.job.checkpoint.interval_seconds
     writer = (
         trunk.frame.writeStream.outputMode(trunk.output_mode)

@@ -176,7 +176,15 @@ class RepeatingKafkaWriter(_KafkaWriter):
     def write(self, epoch: int, rows: Rows) -> SinkResult:
         frame = rows.unpacked()
         self._require_columns(frame.columns)
-        sink, shape = self._sink, self._shape
+        records, options = self.records(frame), self.options()
+        records.write.format("kafka").options(**options).save()
+        # Spark's writer does not tell how many there were, and an Observation never answers:
+        # the writer runs the plan in a way of its own.
+        return SinkResult(rows=0, bytes=0)
+
+    def records(self, frame: DataFrame) -> DataFrame:
+        """A frame with the columns that Spark's writer takes."""
+        shape = self._shape
         shown = [name for name in frame.columns if name != shape.partition]
 
         def text(name: str) -> Column:
@@ -200,18 +208,17 @@ class RepeatingKafkaWriter(_KafkaWriter):
                 for name, column in shape.headers.items()
             ]
             columns.append(f.array(*pairs).alias("headers"))
-        options = {
-            f"kafka.{name}": resolved
-            for name, resolved in (
-                sink.access.java_settings(resolve)
-                | {name: resolve(text) for name, text in sink.options.items()}
-            ).items()
+        return frame.select(*columns)
+
+    def options(self) -> dict[str, str]:
+        """For Spark's writer. Secrets are in it: it is made when it is needed, and not kept."""
+        sink = self._sink
+        settings = sink.access.java_settings(resolve) | {
+            name: resolve(text) for name, text in sink.options.items()
         }
-        records = frame.select(*columns)
-        records.write.format("kafka").options(**options, topic=sink.topic).save()
-        # Spark's writer does not tell how many there were, and an Observation never answers:
-        # the writer runs the plan in a way of its own.
-        return SinkResult(rows=0, bytes=0)
+        return {f"kafka.{name}": value for name, value in settings.items()} | {
+            "topic": sink.topic
+        }
 
 
 def _column(name: str) -> Column:

@@ -24,8 +24,10 @@ class PythonWorkers:
     """`count` workers that are on their way; made at once, ready soon."""
 
     def __init__(self, session: SparkSession, count: int) -> None:
-        self._thread = threading.Thread(target=_run, args=(session, count), daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        if count:
+            self._thread = threading.Thread(target=_run, args=(session, count), daemon=True)
+            self._thread.start()
 
     def wait(self) -> float:
         """Until they are ready, or late; how many seconds that took.
@@ -34,7 +36,8 @@ class PythonWorkers:
         nothing by waiting, and it is known then what it waited for.
         """
         began = time.monotonic()
-        self._thread.join(_PATIENCE_SECONDS)
+        if self._thread is not None:
+            self._thread.join(_PATIENCE_SECONDS)
         return time.monotonic() - began
 
 

@@ -89,6 +89,10 @@ class Job:
             )
         return self._pipeline
 
+    @property
+    def is_real_time(self) -> bool:
+        return self.checkpoint.latency == "real_time"
+
     def resolved_parallelism(self) -> int:
         return self.parallelism or os.cpu_count() or 1
 
