@@ -79,10 +79,7 @@ class Cluster:
             future.result(_SECONDS)
 
     def delete_records(self, name: str, before: Mapping[int, int]) -> None:
-        """As retention would: the records before these offsets are gone."""
-        places = [TopicPartition(name, partition, at) for partition, at in before.items()]
-        for future in self.admin.delete_records(places).values():
-            future.result(_SECONDS)
+        delete_records(self.address, name, before)
 
     def send(self, topic: str, records: Iterable[Any], partition: int | None = None) -> None:
         """Bytes and text as they are, all else as JSON; in the order given, in turn over the
@@ -129,6 +126,14 @@ class Cluster:
                 found.append((message.partition(), message.offset(), message.value()))
         consumer.close()
         return found
+
+
+def delete_records(address: str, topic: str, before: Mapping[int, int]) -> None:
+    """As retention would: the records before these offsets are gone."""
+    admin = AdminClient({"bootstrap.servers": address, "log_level": "0"})
+    places = [TopicPartition(topic, partition, at) for partition, at in before.items()]
+    for future in admin.delete_records(places).values():
+        future.result(_SECONDS)
 
 
 def _raise(error: Any, _message: Any) -> None:

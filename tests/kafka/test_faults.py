@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.failure import FailureClass, classify
 from holdfast.sources.kafka import KafkaFormat
-from kafka.cluster import PASSWORD, USER, Cluster
+from kafka.cluster import PASSWORD, USER, Cluster, delete_records
 from kafka.workshop import SCHEMA, Totals, Workshop
 from spark.workplace import Memory
 
@@ -161,6 +161,35 @@ def test_expired_records_are_refused_or_counted(
             each for each in registry.events(registry.job("job").id) if each.kind == "data_lost"
         ]
     assert event.data["records"] == 4
+
+
+def test_records_that_expire_while_the_job_runs_are_counted(
+    cluster: Cluster, shop: Workshop, topic: Topic
+) -> None:
+    """The first epoch is at work while Kafka deletes what the second would read."""
+    name = topic(1)
+    source = hf.sources.Kafka(
+        name, servers=cluster.address, schema=SCHEMA, max_per_epoch=10, on_data_loss="continue"
+    )
+    cluster.send(name, values([("a", n) for n in range(30)]))
+    address = cluster.address  # a worker cannot have the cluster itself
+
+    def pipeline(flow: hf.Flow) -> None:
+        def expire(batches: Iterator[Any]) -> Iterator[Any]:
+            for batch in batches:
+                if batch.column("diff").to_pylist()[0] == 0:
+                    delete_records(address, name, {0: 17})
+                yield batch
+
+        rows = flow.source("in", source).mapInArrow(expire, SCHEMA)
+        flow.sink("out", rows, hf.sinks.Files(shop.path / "out"))
+
+    shop.run(pipeline, max_epochs=2)
+    with Registry(shop.registry_url) as registry:
+        events = [
+            each for each in registry.events(registry.job("job").id) if each.kind == "data_lost"
+        ]
+    assert [event.data["records"] for event in events] == [7]
 
 
 def test_a_topic_that_was_made_anew(

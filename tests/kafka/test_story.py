@@ -18,7 +18,7 @@ from kafka.workshop import Copy, Totals, Workshop
 from spark.workplace import running_totals
 
 REAL = Path(__file__).parents[3] / "shared" / "data" / "wikipedia-edits-2015-09-12.json.gz"
-EXAMPLE = Path(__file__).parents[2] / "examples" / "wikipedia" / "balances.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "wikipedia" / "step2_checkpoint.py"
 Topic = Callable[..., str]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,6 @@ import holdfast as hf
 from holdfast.bench.programs import (
     EDITS_DDL,
     FILES_VARIABLE,
-    GUARANTEE_VARIABLE,
     KAFKA_DDL,
     KEYED_DDL,
     OUT_VARIABLE,
@@ -117,6 +116,11 @@ recovery = hf.Job(
     restart=hf.FixedDelay(attempts=1000, delay="0 s"),
 )
 kafka_process = hf.Job("bench-kafka-process", parallelism=PARTITIONS)
+kafka_process_repeating = hf.Job(
+    "bench-kafka-process-repeating",
+    parallelism=PARTITIONS,
+    checkpoint=hf.CheckpointConfig(mode="at_least_once"),
+)
 kafka_aggregate = hf.Job("bench-kafka-aggregate", parallelism=PARTITIONS)
 
 
@@ -186,26 +190,31 @@ def _kafka_edits(flow: hf.Flow) -> KeyedStream:
     return flow.key_by(edits, "user")
 
 
-def _kafka_totals(flow: hf.Flow, totals: Stream) -> None:
-    flow.sink(
-        "out",
-        totals,
-        hf.sinks.Kafka(
-            os.environ[OUT_VARIABLE],
-            servers=os.environ[SERVERS_VARIABLE],
-            key="user",
-            guarantee=os.environ[GUARANTEE_VARIABLE],  # type: ignore[arg-type]
-        ),
+def _kafka_totals(
+    flow: hf.Flow, totals: Stream, guarantee: Literal["exactly_once", "at_least_once"]
+) -> None:
+    topic = os.environ[OUT_VARIABLE]
+    sink = hf.sinks.Kafka(
+        topic, servers=os.environ[SERVERS_VARIABLE], key="user", guarantee=guarantee
     )
+    flow.sink(topic, totals, sink)
 
 
 @kafka_process.pipeline
 def _kafka_process(flow: hf.Flow) -> None:
-    _kafka_totals(flow, _kafka_edits(flow).process("totals", Totals()))
+    totals = _kafka_edits(flow).process("totals", Totals())
+    _kafka_totals(flow, totals, "exactly_once")
+
+
+@kafka_process_repeating.pipeline
+def _kafka_process_repeating(flow: hf.Flow) -> None:
+    totals = _kafka_edits(flow).process("totals", Totals())
+    _kafka_totals(flow, totals, "at_least_once")
 
 
 @kafka_aggregate.pipeline
 def _kafka_aggregate(flow: hf.Flow) -> None:
     from pyspark.sql import functions as f
 
-    _kafka_totals(flow, _kafka_edits(flow).aggregate("totals", total=f.sum("diff")))
+    totals = _kafka_edits(flow).aggregate("totals", total=f.sum("diff"))
+    _kafka_totals(flow, totals, "exactly_once")

@@ -36,6 +36,11 @@ AT_LEAST_ONCE = "holdfast .process, at least once"
 AGGREGATE = "holdfast .aggregate"
 PLAIN_TWS = "plain transformWithState"
 PLAIN_GROUP_BY = "plain groupBy"
+_JOBS = {
+    EXACTLY_ONCE: "bench-kafka-process",
+    AT_LEAST_ONCE: "bench-kafka-process-repeating",
+    AGGREGATE: "bench-kafka-aggregate",
+}
 _PEERS = {"Quix Streams": "quix", "Bytewax": "bytewax_flow", "Pathway": "pathway_flow"}
 _MODULES = {"Quix Streams": "quixstreams", "Bytewax": "bytewax", "Pathway": "pathway"}
 _FOLDING = (AGGREGATE, PLAIN_GROUP_BY, "Pathway")
@@ -131,22 +136,19 @@ def _program(work: Work, name: str, source: str, target: str, per_epoch: int) ->
             folder=folder,
             checkpoint=folder / "checkpoint",
         )
-    job = "bench-kafka-aggregate" if name == AGGREGATE else "bench-kafka-process"
     program = programs.holdfast(
-        job,
+        _JOBS[name],
         folder,
         source=Path(source),
         files_per_epoch=per_epoch,
         settings={"kafka_jars": place.jars, "kafka_packages": place.packages},
     )
-    guarantee = "at_least_once" if name == AT_LEAST_ONCE else "exactly_once"
     return replace(
         program,
         environment={
             **program.environment,
             programs.OUT_VARIABLE: target,
             programs.SERVERS_VARIABLE: place.address,
-            programs.GUARANTEE_VARIABLE: guarantee,
         },
     )
 

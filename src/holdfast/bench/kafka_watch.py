@@ -58,8 +58,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(command: list[str], topic: _Topic, stop_at: int | None = None) -> int:
-    """Its output goes where our errors go: to the log."""
-    with subprocess.Popen(command, stdout=sys.stderr) as program:
+    with subprocess.Popen(command) as program:
         try:
             return _watch(program, topic, stop_at)
         finally:

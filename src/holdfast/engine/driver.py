@@ -122,7 +122,7 @@ def run_attempt(request: AttemptRequest) -> bool:
             named=trunk.named_sources,
             on_event=request.on_event,
         )
-        groups = GroupOffsets(job.name, sources)
+        groups = GroupOffsets(job.name, sources, request.on_event)
         over.callback(groups.close)
         epochs = _Counter(request, groups)
         runner = EpochRunner(

@@ -21,11 +21,12 @@ class Edit(pw.Schema):
 def main(servers: str, source: str, target: str, state: str) -> None:
     settings = {
         "bootstrap.servers": servers,
-        "group.id": "bench",
+        "group.id": target,
         "auto.offset.reset": "earliest",
     }
     edits = pw.io.kafka.read(settings, topic=source, format="json", schema=Edit, name="edits")
-    totals = edits.groupby(edits.user).reduce(edits.user, total=pw.reducers.sum(edits.diff))
+    # By name: a table has a method `diff` of its own.
+    totals = edits.groupby(edits.user).reduce(edits.user, total=pw.reducers.sum(edits["diff"]))
     pw.io.kafka.write(totals, settings, topic_name=target, format="json", key=totals.user)
     backend = pw.persistence.Backend.filesystem(state)
     pw.run(

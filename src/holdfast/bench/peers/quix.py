@@ -16,7 +16,7 @@ def work(number: int, servers: str, source: str, target: str, state: str) -> Non
 
     app = Application(
         broker_address=servers,
-        consumer_group="bench",
+        consumer_group=target,
         auto_offset_reset="earliest",
         processing_guarantee="exactly-once",
         state_dir=Path(state) / str(number),
