@@ -252,6 +252,19 @@ def test_code_that_fails_is_not_retried_and_can_be_resumed(tmp_path: Path) -> No
     assert job.is_exact()
 
 
+def test_a_detached_start_that_is_refused_says_so(tmp_path: Path) -> None:
+    """Also while the supervisor is still there, because it calls its hook."""
+    job = Supervised(tmp_path)
+    job.app.write_text(job.app.read_text().replace('"tee", "hook.json"', '"sleep", "3"'))
+    directory = JobDirectory(job.directory.parent, JOB)
+    directory.save(directory.create(5, 64, "heap"))
+    refused = job.home.call("run", str(job.app), "--detach")
+    assert refused.returncode == 4, refused.stdout
+    assert "PARALLELISM_DIFFERS" in refused.stderr
+    events = [(event["attempt"], event["kind"]) for event in job.home.json("events", JOB)]
+    assert events == [(1, "attempt_failed"), (1, "failed"), (1, "hook")]
+
+
 @pytest.mark.timeout(300)
 def test_an_epoch_that_hangs_is_given_up(tmp_path: Path) -> None:
     job = Supervised(tmp_path)

@@ -124,6 +124,8 @@ class Supervisor:
         self._failures: list[Failure] = []
         self._timeouts = 0
         """Epochs in a row that took too long."""
+        self._number: int | None = None
+        """Of the attempt that runs, or ran last; None if it could not be started."""
         self._next_renewal = self._next_look = 0.0
 
     def run(self) -> RunState:
@@ -193,10 +195,12 @@ class Supervisor:
     def _attempt(self) -> _Outcome:
         request = self._request
         driver = DriverHandle()
+        self._number = None
         try:
             try:
                 runtime = request.runtime()
                 attempt = self._start_attempt(driver, runtime.master)
+                self._number = attempt.number
             except ConflictError:
                 raise  # the job is somebody else's now
             except HoldfastError as error:
@@ -365,7 +369,8 @@ class Supervisor:
     # Telling
 
     def note(self, kind: str, text: str, **data: Any) -> None:
-        self.happened(JobEvent(at=self._clock.now(), kind=kind, text=text, data=data))
+        at, attempt = self._clock.now(), self._number
+        self.happened(JobEvent(at=at, kind=kind, text=text, data=data, attempt=attempt))
 
     def happened(self, event: JobEvent) -> None:
         self._quietly(lambda: self._registry.add_event(self._row.id, event))
