@@ -156,8 +156,8 @@ def runtime_config(settings: Any) -> RuntimeConfig:
 
 def starting_point(job: Job, directory: JobDirectory, plan: RestorePlan | None = None) -> str:
     """Where an attempt goes on from, for the history."""
-    if plan is not None and plan.of_job and not plan.is_done(directory.load()):
-        return plan.whence.removeprefix("from ")
+    if plan is not None and not plan.is_done(directory.load()):
+        return plan.point
     last = directory.last_committed()
     return "nothing" if job.checkpoint.mode == "none" or last is None else f"epoch {last}"
 
