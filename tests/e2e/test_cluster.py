@@ -206,7 +206,10 @@ def test_one_of_two_workers_is_lost(bench: Bench) -> None:
         bench.release()
         assert driver.end() == 0
         (event,) = driver.events("executor_lost")
+        (over,) = driver.events("loss_overcome")
     bench.require_exact()
+    assert over["data"]["executors"] == [event["data"]["executor"]]
+    assert over["data"]["seconds"] > 0
     assert event["data"]["tasks"] >= 1
     assert event["data"]["left"] == 1
     assert event["data"]["address"].startswith("127.0.0.1:")

@@ -49,6 +49,11 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
         second = home.call("run", str(JOB_FILE))
         assert second.returncode == 4
         assert f"JOB_IS_RUNNING: job '{JOB}' is being run by process" in second.stderr
+        # Nor with a registry of its own: the lease lies beside the state.
+        other = f"sqlite:///{tmp_path / 'home' / 'other.db'}"
+        third = home.call("run", str(JOB_FILE), HOLDFAST_REGISTRY_URL=other)
+        assert third.returncode == 4
+        assert f"JOB_IS_RUNNING: job '{JOB}' is being run by process" in third.stderr
         assert all(
             ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
             for address in listening_addresses(driver.process.pid)

@@ -252,6 +252,63 @@ def test_code_that_fails_is_not_retried_and_can_be_resumed(tmp_path: Path) -> No
     assert job.is_exact()
 
 
+@pytest.mark.timeout(400)
+def test_restarts_that_are_used_up_leave_a_job_that_can_be_resumed(tmp_path: Path) -> None:
+    job = Supervised(tmp_path)
+    job.edits.send(3)
+    job.write(broken="raise OSError('the other side does not answer')")
+    few = 'hf.FixedDelay(attempts=1, delay="0.1 s", also_retry=["code"])'
+    text = job.app.read_text().replace('hf.FixedDelay(attempts=10, delay="0.1 s")', few)
+    job.app.write_text(text)
+    failed = job.home.call("run", str(job.app))
+    assert failed.returncode == 1
+    assert "restart 1 of 1, in 0.1 s" in failed.stdout
+    assert "the other side does not answer" in failed.stderr
+    states = [each["state"] for each in job.home.json("attempts", JOB)]
+    assert states == ["FAILED", "FAILED"]
+    kinds = [(each["attempt"], each["kind"]) for each in job.home.json("events", JOB)]
+    lost = [(1, "attempt_failed"), (1, "restart"), (2, "attempt_failed"), (2, "failed")]
+    assert kinds == [*lost, (2, "hook")]
+    assert job.home.json("show", JOB)["state"] == "FAILED"
+    job.write()
+    with job.started("resume", JOB):
+        job.wait_for_progress()
+        assert job.call("stop", JOB)["state"] == "FINISHED"
+    assert job.is_exact()
+
+
+@pytest.mark.timeout(300)
+def test_a_job_whose_state_is_deleted_on_cancel(tmp_path: Path) -> None:
+    job = Supervised(tmp_path)
+    job.write(checkpoint=', on_cancel="delete"')
+    with job.started("run", str(job.app)):
+        job.wait_for_progress()
+        assert job.call("cancel", JOB)["state"] == "CANCELED"
+    directory = JobDirectory(job.directory.parent, JOB)
+    assert directory.load() is None
+    assert directory.checkpoints() == set()
+    assert job.home.json("events", JOB)[-1]["kind"] == "checkpoint_deleted"
+    # The output stays, and is not mixed with that of a job which begins anew.
+    rows = job.rows_out()
+    again = job.home.call("run", str(job.app), "--available-now")
+    assert again.returncode == 4, again.stdout
+    assert "Fix: " in again.stderr
+    assert job.rows_out() == rows
+
+
+def test_a_detached_start_that_is_refused_says_so(tmp_path: Path) -> None:
+    """Also while the supervisor is still there, because it calls its hook."""
+    job = Supervised(tmp_path)
+    job.app.write_text(job.app.read_text().replace('"tee", "hook.json"', '"sleep", "3"'))
+    directory = JobDirectory(job.directory.parent, JOB)
+    directory.save(directory.create(5, 64, "heap"))
+    refused = job.home.call("run", str(job.app), "--detach")
+    assert refused.returncode == 4, refused.stdout
+    assert "PARALLELISM_DIFFERS" in refused.stderr
+    events = [(event["attempt"], event["kind"]) for event in job.home.json("events", JOB)]
+    assert events == [(1, "attempt_failed"), (1, "failed"), (1, "hook")]
+
+
 @pytest.mark.timeout(300)
 def test_an_epoch_that_hangs_is_given_up(tmp_path: Path) -> None:
     job = Supervised(tmp_path)

@@ -76,6 +76,7 @@ def test_rewound_output_equals_a_run_that_never_erred(
     plan = go_back(place, "checkpoint:1", "rewind", factor=3)
     assert (plan.batch, plan.timeline.name, plan.timeline.parent) == (1, "t1", "t0")
     assert [(each.uid, each.epochs, each.rows) for each in plan.sinks] == [("out", 3, 180)]
+    assert place.began_from() == ["nothing", "checkpoint:1"]
     truth = running_totals(changed_after(2, 3))
     assert written(place.path / "out") == Counter(truth)
     # The old checkpoint is still there: to go back on going back.

@@ -196,6 +196,8 @@ def test_processing_time_timers_fire_in_an_idle_job(place: Workplace, memory: Me
     place.run(pipeline, max_epochs=4, checkpoint={"interval": "1 s"})
     assert sorted(row[:2] for row in rows()) == [("ann", 2), ("ann", 2), ("bob", 1)]
     assert all(0 <= waited < 60_000 for _, _, waited in rows())
+    first, *others = (record.input_rows for record in place.epochs())
+    assert (first, sum(others)) == (3, 0)  # the ticks that make the epochs are no records
 
 
 def test_both_clocks_in_one_step(place: Workplace, memory: Memory) -> None:

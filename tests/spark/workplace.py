@@ -127,6 +127,11 @@ class Workplace:
             row, store = registry.job(name), self.savepoints
             return take_canonical(registry, row, store, SystemClock(), self.runtime())
 
+    def began_from(self, name: str = "job") -> list[str]:
+        """What the history says of each attempt."""
+        with Registry(self.registry_url) as registry:
+            return [row.info["from"] for row in registry.attempts(registry.job(name).id)]
+
     def epochs(self, name: str = "job") -> list[EpochRecord]:
         with Registry(self.registry_url) as registry:
             found = registry.epochs(registry.job(name).id)

@@ -137,6 +137,19 @@ class TestMain:
         assert cli("--version") == f"holdfast {holdfast.__version__}\n"
         assert cli.code == 0
 
+    def test_the_shell_completes_commands(self) -> None:
+        asked = {
+            "_HOLDFAST_COMPLETE": "complete_bash",
+            "COMP_WORDS": "holdfast s",
+            "COMP_CWORD": "1",
+        }
+        command = Path(sys.executable).with_name("holdfast")
+        ran = subprocess.run(
+            [command], env=os.environ | asked, capture_output=True, text=True, check=False
+        )
+        assert {"show", "stop", "suspend"} <= set(ran.stdout.split()), ran.stderr
+        assert "run" not in ran.stdout.split()
+
     def test_unknown_command(self, cli: Terminal) -> None:
         assert cli("pss") == ""
         assert cli.code == 2

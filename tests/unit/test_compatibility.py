@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import holdfast as hf
-from holdfast.checkpoint.compatibility import Code, adopted, check_resume, judge
+from holdfast.checkpoint.compatibility import (
+    Code,
+    adopted,
+    check_backend,
+    check_parallelism,
+    check_resume,
+    judge,
+)
 from holdfast.checkpoint.identity import JobIdentity
 from holdfast.errors import StateMismatchError
 from holdfast.job.graph import JobGraph, OperatorSignature
@@ -149,6 +157,22 @@ def test_what_has_to_be_written_anew() -> None:
     assert rewritten(both, code(both)) == []
     less = replace(SUM, variables={"total": "value bigint"})
     assert rewritten({"sum": SUM}, code({"sum": less}), allow_dropped=True) == ["sum"]
+
+
+def fix_of(check: Callable[[], object]) -> str:
+    with pytest.raises(StateMismatchError) as caught:
+        check()
+    return caught.value.fix or ""
+
+
+def test_a_refused_resume_names_a_way_that_exists() -> None:
+    heap, memory = stored({"sum": SUM}), stored({"seen": SEEN}, backend="memory")
+    assert "holdfast rescale wiki 8" in fix_of(lambda: check_parallelism(heap, 8, None))
+    assert "rescale" not in fix_of(lambda: check_parallelism(memory, 8, None))
+    assert "--from" in fix_of(lambda: check_backend(heap, "rocksdb"))
+    assert "--from" not in fix_of(lambda: check_backend(memory, "heap"))
+    renamed = code({"sum": SUM}, sources={"changes": LOG})
+    assert "--from" in fix_of(lambda: check_resume(heap, renamed))
 
 
 def test_a_store_in_memory_cannot_be_exchanged() -> None:

@@ -148,3 +148,16 @@ def test_an_example_declares_jobs(example: Path) -> None:
     jobs = [value for value in names.values() if isinstance(value, hf.Job)]
     assert jobs
     assert all(callable(job.declared_pipeline) for job in jobs)
+
+
+# -- figures ----------------------------------------------------------------------------
+
+
+def test_figures_of_the_backends_are_those_of_the_benchmarks() -> None:
+    """The guide repeats some of them; the two were measured in one run."""
+    guide = (ROOT / "docs" / "guide" / "backends.md").read_text("utf-8")
+    measured = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    (table,) = re.findall(r"^\| records per second .*?\n\n", guide, re.M | re.S)
+    figures = re.findall(r"\d+,\d{3}(?= \|)", table.partition("\n")[2])
+    assert len(figures) == 6
+    assert [figure for figure in figures if f"| {figure} |" not in measured] == []

@@ -99,6 +99,8 @@ def test_many_epochs_equal_a_dict(harness: Harness) -> None:
 def test_mistakes_have_names(harness: Harness) -> None:
     with pytest.raises(JobDefinitionError, match=r"ROW_DOES_NOT_FIT.*'many'"):
         harness.push(("ann", "many"))
+    with pytest.raises(JobDefinitionError, match=r"ROW_DOES_NOT_FIT.* 1 values for 2 columns"):
+        harness.push(("ann",))
     with pytest.raises(JobDefinitionError, match="SIDE_OUTPUT_NOT_FOUND"):
         harness.side("late")
     with pytest.raises(JobDefinitionError, match="KEY_NOT_FOUND"):

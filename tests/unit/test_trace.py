@@ -233,6 +233,21 @@ class TestRefused:
         assert found.refused is not None
         assert found.refused.name == name
 
+    def test_a_process_on_a_backend_that_cannot_keep_it(self) -> None:
+        job = hf.Job("wiki", checkpoint=hf.CheckpointConfig(backend="memory"))
+
+        @job.pipeline
+        def pipeline(flow: hf.Flow) -> None:
+            edits = flow.source(
+                "edits", hf.sources.FileLog("edits", "user string, diff bigint")
+            )
+            steps = flow.key_by(edits, "user").process("s", Keeper())
+            flow.sink("out", steps, hf.sinks.Files("out"))
+
+        found = trace(job)
+        assert found.refused is not None
+        assert found.refused.name == "NOT_SUPPORTED"
+
     def test_late_records_that_are_dropped_need_no_reader(self) -> None:
         assert traced(
             lambda flow, edits: flow.key_by(watermarked(flow, edits), "user").process(

@@ -31,23 +31,25 @@ _WIDENING = {
     ("smallint", "int"), ("smallint", "bigint"), ("int", "bigint"), ("float", "double"),
 }  # fmt: skip
 
+_BY_SAVEPOINT = "stop the job with a savepoint and start the new code from it (`--from`)"
+
 
 def check_parallelism(
     identity: JobIdentity, wanted: int | None, key_groups: int | None
 ) -> None:
     """Parallelism and key groups are part of the state: refuse what Spark would ignore."""
     if wanted is not None and wanted != identity.parallelism:
-        reason = (
-            "Spark cannot rescale state of its in-memory store"
-            if identity.backend == "memory"
-            else f"Spark would silently keep {identity.parallelism}"
-        )
+        reason = f"Spark would silently keep {identity.parallelism}"
+        fix = f"say parallelism={identity.parallelism} (or leave it out)."
+        if identity.backend == "memory":
+            reason = "Spark cannot rescale state of its in-memory store"
+        else:
+            fix = f"`holdfast rescale {identity.name} {wanted}` moves the state; or {fix}"
         raise StateMismatchError(
             "PARALLELISM_DIFFERS",
             f"job {identity.name!r}: its state has {identity.parallelism} partitions, the job "
             f"now says parallelism={wanted}. {reason}.",
-            fix=f"`holdfast rescale {identity.name} {wanted}` moves the state; or say "
-            f"parallelism={identity.parallelism} (or leave it out).",
+            fix=fix,
             stored=identity.parallelism,
             wanted=wanted,
         )
@@ -65,11 +67,16 @@ def check_parallelism(
 def check_backend(identity: JobIdentity, wanted: str) -> None:
     """Each backend stores state in its own way."""
     if wanted != identity.backend:
+        way = (
+            "or start a new job under another name."
+            if "memory" in (wanted, identity.backend)
+            else f"or {_BY_SAVEPOINT}, which writes the state anew."
+        )
         raise StateMismatchError(
             "BACKEND_DIFFERS",
             f"job {identity.name!r}: its state was written by backend={identity.backend!r}, "
             f"the job now says backend={wanted!r}.",
-            fix=f"say backend={identity.backend!r}, or start a new job under another name.",
+            fix=f"say backend={identity.backend!r}; {way}",
             stored=identity.backend,
             wanted=wanted,
         )
@@ -362,7 +369,8 @@ def _check_sources(identity: JobIdentity, graph: JobGraph, named: bool) -> None:
             "SOURCES_CHANGED",
             f"job {identity.name!r} was started with the sources {list(identity.sources)}, the "
             f"code now has {list(graph.sources)}; their positions are part of the checkpoint.",
-            "keep the sources and their uids, or start a new job under another name.",
+            f"keep the sources and their uids; or {_BY_SAVEPOINT}, which says what becomes of "
+            "each source.",
         )
     if named != identity.named_sources:
         raise _readers_changed(identity)
@@ -385,8 +393,8 @@ def _check_operators(identity: JobIdentity, code: Code) -> None:
             "OPERATORS_CHANGED",
             f"job {identity.name!r} has state for the steps {sorted(stored)}, the code "
             f"declares {sorted(declared)}.",
-            "keep the uids of stateful steps; or stop the job with a savepoint and start the "
-            "new code from it (`--from`), which says what becomes of each step.",
+            f"keep the uids of stateful steps; or {_BY_SAVEPOINT}, which says what becomes of "
+            "each step.",
         )
     places = stored_positions(identity, code)
     if places != code.positions:

@@ -82,12 +82,12 @@ class RestorePlan:
         )
         if self.of_job and self.timeline.parent is None:
             return (
-                f"{self.whence}: a fork that goes on after epoch {self.batch}{rescaled}; its "
-                f"files go to directories with {self.identity.output_suffix!r} added."
+                f"from {self.point}: a fork that goes on after epoch {self.batch}{rescaled}; "
+                f"its files go to directories with {self.identity.output_suffix!r} added."
             )
         if self.of_job:
             return (
-                f"{self.whence}: goes on after epoch {self.batch} of it, as timeline "
+                f"from {self.point}: goes on after epoch {self.batch} of it, as timeline "
                 f"{self.timeline.name}, which left {self.timeline.parent} after epoch "
                 f"{self.timeline.epoch}{rescaled}; output beyond it: {self.timeline.sinks}."
             )
@@ -98,8 +98,12 @@ class RestorePlan:
         )
 
     @property
-    def whence(self) -> str:
-        return f"from savepoint {self.origin} of job {self.of_job}"
+    def point(self) -> str:
+        """What the job goes on from, as the history says it."""
+        if self.of_job:
+            return f"savepoint {self.origin} of job {self.of_job}"
+        is_checkpoint = self.origin.startswith("checkpoint:")
+        return self.origin if is_checkpoint else f"savepoint {self.origin}"
 
     def to_dict(self) -> dict[str, Any]:
         return {

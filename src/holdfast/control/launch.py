@@ -261,7 +261,9 @@ def _attempts(registry: Registry, job: str) -> int:
 
 
 def _runs(registry: Registry, job: str) -> bool:
-    return registry.job(job).state is not RunState.STARTING
+    """Not if it has ended: its supervisor, which calls a hook perhaps, will say how."""
+    state = registry.job(job).state
+    return state.is_active and state is not RunState.STARTING
 
 
 def _last_error(log: Path, begins: int, code: int | None) -> HoldfastError:

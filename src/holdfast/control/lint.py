@@ -417,8 +417,8 @@ def retention_short(facts: JobFacts) -> Iterator[Finding]:
             text=f"the last {retained} epochs are kept, about {_seconds(kept)}: too little to "
             "go back after a mistake, and a savepoint of a running job may find its files "
             "gone.",
-            fix=f"use retained=100, or as many epochs as make {_seconds(SHORT_RETENTION)} or "
-            "more.",
+            fix=f"use retained=100; fewer will do from {FEW_EPOCHS} on, if they make "
+            f"{_seconds(SHORT_RETENTION)} or more.",
             docs="guide/jobs.md#checkpoints",
         )
 

@@ -20,6 +20,7 @@ from holdfast.config import RuntimeConfig
 from holdfast.control.cluster.master import resolve_master
 from holdfast.control.doctor import require_environment
 from holdfast.control.history import HistoryWriter
+from holdfast.control.losses import Losses
 from holdfast.control.registry import Registry
 from holdfast.control.restore import Planned
 from holdfast.control.states import RunState
@@ -85,7 +86,7 @@ def run_job(
             last_committed=directory.last_committed(),
         )
         history = HistoryWriter(registry, row.id)
-        stop = threading.Event()
+        stop, losses = threading.Event(), Losses()
 
         def on_start(start: StartReport) -> None:
             registry.set_state(row.id, RunState.RUNNING)
@@ -95,8 +96,11 @@ def run_job(
             history.put(record)
             if record.status is EpochStatus.COMMITTED:
                 reporter.epoch(record)
+            if (overcome := losses.over(record)) is not None:
+                on_event(overcome)
 
         def on_event(event: JobEvent) -> None:
+            losses.happened(event)
             registry.add_event(row.id, event)
             reporter.happened(event)
 
@@ -156,8 +160,8 @@ def runtime_config(settings: Any) -> RuntimeConfig:
 
 def starting_point(job: Job, directory: JobDirectory, plan: RestorePlan | None = None) -> str:
     """Where an attempt goes on from, for the history."""
-    if plan is not None and plan.of_job and not plan.is_done(directory.load()):
-        return plan.whence.removeprefix("from ")
+    if plan is not None and not plan.is_done(directory.load()):
+        return plan.point
     last = directory.last_committed()
     return "nothing" if job.checkpoint.mode == "none" or last is None else f"epoch {last}"
 

@@ -37,6 +37,7 @@ from holdfast.control.driver_handle import DriverHandle, Message
 from holdfast.control.driver_process import DriverSpec, plain_runtime
 from holdfast.control.history import HistoryWriter
 from holdfast.control.hooks import call_hook
+from holdfast.control.losses import Losses
 from holdfast.control.registry import AttemptRow, JobRow, Registry
 from holdfast.control.restore import Planned
 from holdfast.control.runner import Reporter, starting_point
@@ -124,6 +125,9 @@ class Supervisor:
         self._failures: list[Failure] = []
         self._timeouts = 0
         """Epochs in a row that took too long."""
+        self._number: int | None = None
+        """Of the attempt that runs, or ran last; None if it could not be started."""
+        self._losses = Losses()
         self._next_renewal = self._next_look = 0.0
 
     def run(self) -> RunState:
@@ -193,10 +197,12 @@ class Supervisor:
     def _attempt(self) -> _Outcome:
         request = self._request
         driver = DriverHandle()
+        self._number, self._losses = None, Losses()
         try:
             try:
                 runtime = request.runtime()
                 attempt = self._start_attempt(driver, runtime.master)
+                self._number = attempt.number
             except ConflictError:
                 raise  # the job is somebody else's now
             except HoldfastError as error:
@@ -365,9 +371,11 @@ class Supervisor:
     # Telling
 
     def note(self, kind: str, text: str, **data: Any) -> None:
-        self.happened(JobEvent(at=self._clock.now(), kind=kind, text=text, data=data))
+        at, attempt = self._clock.now(), self._number
+        self.happened(JobEvent(at=at, kind=kind, text=text, data=data, attempt=attempt))
 
     def happened(self, event: JobEvent) -> None:
+        self._losses.happened(event)
         self._quietly(lambda: self._registry.add_event(self._row.id, event))
         self._reporter.happened(event)
 
@@ -380,6 +388,8 @@ class Supervisor:
         if record.status is EpochStatus.COMMITTED:
             self._timeouts = 0
             self._reporter.epoch(record)
+            if (overcome := self._losses.over(record)) is not None:
+                self.happened(overcome)
             if self._savepoints is not None:
                 self._savepoints.consider()
 

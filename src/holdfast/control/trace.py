@@ -29,7 +29,13 @@ from holdfast.job.graph import JobGraph, user_line
 from holdfast.job.job import Job
 from holdfast.sinks.base import Sink
 from holdfast.sources.base import BAD_SIDE, Source
-from holdfast.state.plan import LATE, LatePolicy, check_broadcast, check_times
+from holdfast.state.plan import (
+    LATE,
+    LatePolicy,
+    check_broadcast,
+    check_process_backend,
+    check_times,
+)
 from holdfast.state.process import KeyedProcess, inspect_process
 from holdfast.state.schema import parse_columns
 from holdfast.state.trouble import user_frame
@@ -74,7 +80,7 @@ class Trace:
 
 def trace(job: Job) -> Trace:
     """Run the pipeline function of a job without Spark."""
-    planner = _NotingPlanner()
+    planner = _NotingPlanner(job.checkpoint.backend)
     loaded = pyspark_loaded()
     try:
         planner.run(job.declared_pipeline)
@@ -186,7 +192,8 @@ class _TracedFlow(Flow):
 class _NotingPlanner:
     """The planner behind the Flow while a pipeline is looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
         self._graph = JobGraph()
         self._steps: list[TracedStep] = []
         self._watermarks: list[TracedWatermark] = []
@@ -251,6 +258,7 @@ class _NotingPlanner:
         late: LatePolicy | None,
         broadcast: Any,
     ) -> TracedFrame:
+        check_process_backend(uid, self._backend)
         spec = inspect_process(process)
         known = frame.hf_known
         policy = check_times(uid, spec, known.event_time, late)
@@ -272,6 +280,7 @@ class _NotingPlanner:
         windowing: Windowing,
         late: LateWindowPolicy | None,
     ) -> TracedFrame:
+        check_process_backend(uid, self._backend)
         check_window_process(process, windowing.windows)
         if frame.hf_known.event_time is None:
             raise event_time_missing(uid)

@@ -60,7 +60,14 @@ from holdfast.job.job import Job
 from holdfast.sinks.base import Sink
 from holdfast.sources.base import BAD_SIDE, Source
 from holdfast.state.canonical import describe_layout
-from holdfast.state.plan import LATE, LatePolicy, StepPlan, check_broadcast, check_times
+from holdfast.state.plan import (
+    LATE,
+    LatePolicy,
+    StepPlan,
+    check_broadcast,
+    check_process_backend,
+    check_times,
+)
 from holdfast.state.process import MAIN, KeyedProcess, inspect_process
 from holdfast.state.schema import parse_type, type_ddl
 from holdfast.state.times import PROCESSING
@@ -213,13 +220,7 @@ class TrunkPlanner:
         late: LatePolicy | None,
         broadcast: DataFrame | None,
     ) -> StreamFrame:
-        if self._settings.backend == "memory":
-            raise JobDefinitionError(
-                "NOT_SUPPORTED",
-                f'step {uid!r} is a process; with backend="memory" (Spark\'s in-memory state '
-                "store) there can only be native steps: Spark's Python state needs RocksDB.",
-                fix='use backend="heap" or "rocksdb", or write the step with .aggregate.',
-            )
+        check_process_backend(uid, self._settings.backend)
         schema = arrow_schema(frame, f"input of step {uid!r}")
         _check_key_types(uid, keys, schema)
         spec = inspect_process(process)

@@ -102,7 +102,8 @@ class ProgressListener(StreamingQueryListener):
                 "workers": round(outcome.worker_seconds, 3),
                 "load": round(outcome.load_seconds + _loading(progress), 3),
             },
-            input_rows=progress.get("numInputRows", 0),
+            # Spark's own total has the ticks of our clock in it.
+            input_rows=sum(source.get("numInputRows", 0) for _, source in sources),
             skipped_rows=_skipped(progress),
             output_rows=sum(sink.rows for sink in outcome.sinks.values()),
             bytes_written=sum(sink.bytes for sink in outcome.sinks.values()),

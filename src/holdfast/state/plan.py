@@ -153,6 +153,16 @@ def check_times(
     return policy
 
 
+def check_process_backend(uid: str, backend: str) -> None:
+    if backend == "memory":
+        raise JobDefinitionError(
+            "NOT_SUPPORTED",
+            f'step {uid!r} is a process; with backend="memory" (Spark\'s in-memory state '
+            "store) there can only be native steps: Spark's Python state needs RocksDB.",
+            fix='use backend="heap" or "rocksdb", or write the step with .aggregate.',
+        )
+
+
 def check_broadcast(uid: str, spec: ProcessSpec, given: bool) -> None:
     if bool(spec.broadcasts) == given:
         return
