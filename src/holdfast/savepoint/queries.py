@@ -159,17 +159,19 @@ def diff(
     """Which keys are new, gone, or have other values. A step that only one of them has counts
     as empty in the other. `key` looks at one key of a step only."""
     names = list(dict.fromkeys(each.name for each in (*before.tables, *after.tables)))
+    if table is None and key:
+        if len(names) != 1:
+            raise UsageError(
+                "KEY_INCOMPLETE",
+                "a key was given, but not the step that it is a key of.",
+                fix=f"say which: --uid UID. There are: {', '.join(names) or 'none'}.",
+            )
+        table = names[0]
     if table is not None:
         after.table(table)
         names = [table]
         if key:
             _require_whole_key(after.table(table), key)
-    elif key:
-        raise UsageError(
-            "KEY_INCOMPLETE",
-            "a key was given, but not the step that it is a key of.",
-            fix="say which: --uid UID.",
-        )
     with _connected(before, "a") as database:
         _attach(database, after, "b")
         return [
