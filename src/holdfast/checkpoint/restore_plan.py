@@ -98,8 +98,17 @@ class RestorePlan:
         )
 
     @property
+    def beyond(self) -> tuple[str, ...]:
+        """A line per sink: what it holds beyond the point, and what becomes of that."""
+        return tuple(
+            f"  sink {each.uid}  {each.sink}: {each.words} beyond it; {self.timeline.sinks}"
+            for each in self.sinks
+        )
+
+    @property
     def whence(self) -> str:
-        return f"from savepoint {self.origin} of job {self.of_job}"
+        kind = "" if self.origin.startswith("checkpoint:") else "savepoint "
+        return f"from {kind}{self.origin} of job {self.of_job}"
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -24,7 +24,7 @@ from holdfast.control.registry import JobRow, Registry
 from holdfast.control.restore_check import require_fits
 from holdfast.control.savepoints import take_savepoint
 from holdfast.control.states import RunState
-from holdfast.errors import ConflictError, HoldfastError, RunFailedError
+from holdfast.errors import ConflictError, HoldfastError, NotFoundError, RunFailedError
 from holdfast.faults import fault_point
 from holdfast.savepoint.store import Progress, Savepoint, SavepointStore, silent
 from holdfast.storage.processes import is_alive
@@ -103,8 +103,15 @@ def rescale(place: Place, row: JobRow, parallelism: int, *, timeout: float) -> O
             place.say(f"the state has {parallelism} partitions already; the job is resumed")
             run_detached(launch, place.settings, master=None)
         return outcome(row, identity.timelines[-1].origin)
+    epoch = directory.last_committed()
+    if epoch is None:
+        raise NotFoundError(
+            "NOTHING_TO_SAVE",
+            f"job {row.name!r} has no committed epoch yet, and so no state to move.",
+            fix=f"wait for its first epoch, or start it with `--parallelism {parallelism}`.",
+        )
     # What cannot work is refused while the job still runs.
-    planned(place, launch, f"checkpoint:{directory.last_committed()}", "keep")
+    planned(place, launch, f"checkpoint:{epoch}", "keep")
     savepoint = _suspended(place, row, f"before rescaling to {parallelism}", timeout=timeout)
     _start_or_resume(place, row, launch, savepoint.manifest.id, sinks=None)
     return outcome(row, savepoint.manifest.id)
@@ -116,6 +123,7 @@ def roll_back(
     """Go on from an older point, with the code that the job was last started with."""
     launch = Launch.from_spec(row.name, row.spec)
     plan = planned(place, launch, origin, sinks)
+    say_plan(place, plan)
     if is_running(row):
         place.say("the job is suspended")
         end(place, row, "suspend", timeout=timeout)
@@ -130,6 +138,12 @@ def planned(place: Place, launch: Launch, origin: str, sinks: SinkChoice | None)
     make = going.restore(going.load(), place.settings)
     assert make is not None
     return make()
+
+
+def say_plan(place: Place, plan: RestorePlan) -> None:
+    """Before it is carried out: what a rewind removes does not come back."""
+    for line in (f"job {plan.identity.name}, {plan.sentence}", *plan.beyond):
+        place.say(line)
 
 
 def upgrade(
