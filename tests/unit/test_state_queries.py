@@ -11,7 +11,7 @@ import pytest
 from holdfast.checkpoint.identity import JobIdentity
 from holdfast.errors import UsageError
 from holdfast.savepoint.canonical import CanonicalState
-from holdfast.savepoint.queries import StateView, diff
+from holdfast.savepoint.queries import StateView, diff, edit
 
 
 def view(path: Path, **totals: dict[str, int]) -> StateView:
@@ -44,3 +44,20 @@ def test_the_key_of_one_of_several_steps_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="KEY_INCOMPLETE") as unclear:
         diff(before, before, key=["Zoë"])
     assert "There are: sum, largest." in str(unclear.value.fix)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DROP TABLE sum",
+        "ALTER TABLE sum ADD COLUMN more INTEGER",
+        "UPDATE sum SET total = 2; COPY sum TO 'stolen.parquet'",
+    ],
+)
+def test_what_is_no_correction_of_keys_is_refused(tmp_path: Path, sql: str) -> None:
+    stored = view(tmp_path / "a", sum={"Zoë": 1})
+    with pytest.raises(UsageError, match="neither UPDATE, DELETE nor INSERT"):
+        edit(stored, [sql], CanonicalState(tmp_path / "b"))
+    assert not (tmp_path / "b").exists()
+    [changed] = edit(stored, ["UPDATE sum SET total = 2"], CanonicalState(tmp_path / "b"))
+    assert changed.rows == 1
