@@ -204,6 +204,14 @@ class SavepointStore:
         matches = exact or matches
         if len(matches) == 1:
             return matches[0]
+        if not matches and path.is_dir():
+            raise NotFoundError(
+                "SAVEPOINT_NOT_FOUND",
+                f"{path.absolute()} is a directory, but {MANIFEST} is missing in it. That is "
+                "written last: without it, this is no savepoint, or half a copy of one.",
+                fix="copy the whole directory again, or carry it in one file (`holdfast "
+                "savepoint export`); `holdfast savepoint list` shows those that are whole.",
+            )
         if not matches:
             raise NotFoundError(
                 "SAVEPOINT_NOT_FOUND",
