@@ -16,11 +16,14 @@ from holdfast.checkpoint.timelines import Timeline
 from holdfast.cli.main import main
 from holdfast.cli.operations import conclude
 from holdfast.control import operations
+from holdfast.control.app import load_job
 from holdfast.control.forks import prepare_fork
 from holdfast.control.launch import Launch
 from holdfast.control.operations import Outcome, Place, rescale, roll_back
 from holdfast.control.registry import Registry
-from holdfast.errors import NotFoundError
+from holdfast.control.restore import find_start
+from holdfast.errors import ConflictError, NotFoundError
+from holdfast.savepoint.store import SavepointStore
 from unit.test_savepoint_store import made
 
 T1 = Timeline(name="t1", parent="t0", epoch=3, origin="sp-1", sinks="rewind")
@@ -97,6 +100,18 @@ def test_a_job_without_state_is_not_rescaled(said: Said) -> None:
         rescale(said.place, said.row, 5, timeout=1)
     assert refused.value.name == "NOTHING_TO_SAVE"
     assert "--parallelism 5" in str(refused.value.fix)
+
+
+def test_a_savepoint_of_another_job_is_said_to_be_one(said: Said) -> None:
+    made(said.place.savepoints.root, "sp-1", label="monday")
+    other = load_job(said.app, None)
+    other.name = "other"
+    for origin in ("sp-1", "sp", "monday"):
+        with pytest.raises(ConflictError, match="is of job 'wiki', not of 'other'") as foreign:
+            find_start(other, said.directory, origin, said.place.savepoints)
+        assert foreign.value.name == "SAVEPOINT_OF_ANOTHER_JOB"
+    with pytest.raises(NotFoundError, match="SAVEPOINT_NOT_FOUND"):
+        find_start(other, said.directory, "latest", SavepointStore(said.app.parent / "none"))
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_a_start_from_a_savepoint_that_is_gone() -> None:
 
 
 def test_a_start_from_a_savepoint_of_another_job() -> None:
-    """A fork begins at its parent's savepoint, and a promotion takes the parent to its fork's."""
+    """A fork begins at its parent's savepoint; a promotion takes the parent to its fork's."""
     fork = job(Timeline(origin="s2", began=began(9)), name="v2")
     v2, wiki = job_trees([saved("s2", 2)], [fork, job()])
     (begun,) = v2.timelines
