@@ -19,12 +19,12 @@ from holdfast.control import operations
 from holdfast.control.app import load_job
 from holdfast.control.forks import prepare_fork
 from holdfast.control.launch import Launch
-from holdfast.control.operations import Outcome, Place, rescale, roll_back
+from holdfast.control.operations import Outcome, Place, rescale, roll_back, upgrade
 from holdfast.control.registry import Registry
 from holdfast.control.restore import find_start
-from holdfast.errors import ConflictError, NotFoundError
+from holdfast.errors import ConflictError, NotFoundError, RunFailedError, StateMismatchError
 from holdfast.savepoint.store import SavepointStore
-from unit.test_savepoint_store import made
+from unit.test_savepoint_store import IDENTITY, made
 
 T1 = Timeline(name="t1", parent="t0", epoch=3, origin="sp-1", sinks="rewind")
 PLAN = RestorePlan(
@@ -164,3 +164,66 @@ def test_a_savepoint_elsewhere_is_gone_back_to_by_its_directory(
     # Where ids are looked up, the id is enough.
     assert main(take) == 0
     assert "--from sp-1\n" in capsys.readouterr().out
+
+
+class Interrupted(BaseException):
+    """The command dies here."""
+
+
+def test_an_upgrade_that_is_repeated_goes_back_to_the_code_before_the_first_try(
+    said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the job was started with last is by then the new code, which nobody has judged."""
+    said.directory.logs.mkdir(parents=True)
+    said.directory.save(IDENTITY)
+    bad = tmp_path / "bad.py"
+    bad.write_text(said.app.read_text())
+    steps: list[tuple[str, str]] = []
+    ends: list[BaseException | None] = [Interrupted(), RunFailedError("OOPS", "it failed.")]
+
+    def start(place: Place, launch: Launch, origin: str, **_: Any) -> None:
+        steps.append((launch.app.name, origin))
+        said.started(launch)
+        begun = Timeline(name=f"t{len(steps)}", parent="t0", epoch=1, origin=origin)
+        said.directory.save(replace(IDENTITY, timelines=(Timeline(), begun)))
+
+    def watch(*_: Any, **__: Any) -> None:
+        if (ended := ends.pop(0)) is not None:
+            raise ended
+
+    for name, instead in {
+        "require_fits": lambda *_: None,
+        "_suspended": lambda *_, **__: made(tmp_path / "savepoints", f"sp-{len(steps)}"),
+        "_start": start,
+        "run_detached": lambda launch, *_, **__: steps.append((launch.app.name, "resumed")),
+        "_watch": watch,
+    }.items():
+        monkeypatch.setattr(operations, name, instead)
+
+    def upgraded() -> Outcome:
+        return upgrade(said.place, said.row, bad, healthy_epochs=1, timeout=1)
+
+    with pytest.raises(Interrupted):
+        upgraded()
+    assert upgraded().rolled_back == "OOPS: it failed."
+    assert steps == [("bad.py", "sp-0"), ("bad.py", "resumed"), ("app.py", "sp-0")]
+    # That is over: the next one begins anew, also one that ends well.
+    ends.append(None)
+    assert upgraded().rolled_back == ""
+    assert steps[3:] == [("bad.py", "sp-3")]
+    assert not list(said.directory.path.glob("upgrade*"))
+
+
+def test_code_that_does_not_fit_is_refused_before_the_job_is_stopped(
+    said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise StateMismatchError("KEYS_CHANGED", "other keys.", fix="keep them.")
+
+    def stopped(*_: Any, **__: Any) -> None:
+        raise AssertionError("the job was stopped")
+
+    monkeypatch.setattr(operations, "require_fits", refuse)
+    monkeypatch.setattr(operations, "_suspended", stopped)
+    with pytest.raises(StateMismatchError, match="KEYS_CHANGED"):
+        upgrade(said.place, said.row, said.app, healthy_epochs=1, timeout=1)
