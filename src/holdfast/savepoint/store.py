@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from holdfast.checkpoint.checkup import require_sums
 from holdfast.checkpoint.copies import copy_batch
 from holdfast.checkpoint.identity import JobDirectory, JobIdentity
 from holdfast.checkpoint.sizes import SizesLog
@@ -127,6 +128,7 @@ class SavepointStore:
             checkpoint = draft.path / CHECKPOINT
             home = draft.final / CHECKPOINT
             files = copy_newest(directory.checkpoint, checkpoint, home=home, progress=progress)
+            require_sums(checkpoint, directory.checkpoint)
             sizes, entries = (
                 directory.sizes.load(files.batch),
                 directory.sizes.entries(files.batch),
