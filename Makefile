@@ -83,7 +83,8 @@ versions: setup ## restore savepoints of this Spark under another one (OTHER_SPA
 	$(BIN)/uv pip freeze --quiet --python $(BIN)/python --exclude-editable | grep -v '^pyspark==' > $(OTHER)/pins.txt
 	$(BIN)/uv pip install --quiet --python $(OTHER)/bin/python -r $(OTHER)/pins.txt pyspark==$(OTHER_SPARK)
 	$(BIN)/uv pip install --quiet --python $(OTHER)/bin/python --no-deps --no-build-isolation --editable .
-	$(OTHER)/bin/python tests/versions/restore.py
+	$(BIN)/python tests/versions/take.py $(OTHER)/taken
+	$(OTHER)/bin/python tests/versions/restore.py $(OTHER)/taken
 
 docs: setup ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site

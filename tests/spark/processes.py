@@ -210,3 +210,15 @@ class ReusedName(TwiceRenamedTotal):
 
     bytes = hf.ValueState("bigint", default=0)
     total = hf.ValueState("int")
+
+
+class PairTotal(hf.KeyedProcess):
+    """Sum and number in one variable, whose fields have the same type."""
+
+    total = hf.ValueState("struct<sum: bigint, n: bigint>")
+    output = "user string, total bigint"
+
+    def process(self, edit: Any, ctx: hf.Context) -> Iterable[Any]:
+        known = self.total.value or (0, 0)
+        self.total.value = (known[0] + edit.diff, known[1] + 1)
+        yield edit.user, self.total.value[0]

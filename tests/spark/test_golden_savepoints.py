@@ -21,6 +21,7 @@ from spark.test_resume import SCHEMA
 from spark.workplace import Pipeline, Workplace, running_totals
 
 GOLDEN = Path(__file__).with_name("golden")
+NAMES = ("heap", "rocksdb", "canonical")
 ROWS = [(f"user-{n % 5}", n * 3 - 20) for n in range(24)]
 FIRST = 16
 
@@ -52,12 +53,16 @@ def feed_first(place: Workplace) -> None:
     feed_both(place, ROWS[:FIRST], ManualClock())
 
 
-@pytest.mark.parametrize("name", ["heap", "rocksdb", "canonical"])
+@pytest.mark.parametrize("name", NAMES)
 def test_golden_savepoints_load(tmp_path: Path, name: str) -> None:
+    loads(tmp_path, name, GOLDEN)
+
+
+def loads(tmp_path: Path, name: str, folder: Path) -> None:
     place = Workplace(tmp_path, "rocksdb" if name == "rocksdb" else "heap")
     # The input lies elsewhere than when it was taken.
     feed_first(place)
-    savepoint = import_savepoint(GOLDEN / f"{name}-1.tar.zst", place.savepoints)
+    savepoint = import_savepoint(folder / f"{name}-1.tar.zst", place.savepoints)
     feed_both(place, ROWS[FIRST:], SystemClock())
     place.restore(totals(place), savepoint.manifest.id)
     truth = running_totals(ROWS)
@@ -65,18 +70,18 @@ def test_golden_savepoints_load(tmp_path: Path, name: str) -> None:
     assert not list((place.path / "distinct").glob("*.jsonl")), "all users were known"
 
 
-def make() -> None:
-    for name in ("heap", "rocksdb", "canonical"):
-        root = Path("/tmp/holdfast-golden")
+def make(folder: Path, root: Path) -> None:
+    """Under the Spark that is installed here; `root` is where the jobs run meanwhile."""
+    for name in NAMES:
         shutil.rmtree(root, ignore_errors=True)
         place = Workplace(root, "rocksdb" if name == "rocksdb" else "heap")
         feed_first(place)
         place.run(totals(place))
         taken = place.take_canonical() if name == "canonical" else place.take()
-        GOLDEN.mkdir(exist_ok=True)
-        export_savepoint(taken, GOLDEN / f"{name}-1.tar.zst", force=True)
+        folder.mkdir(exist_ok=True)
+        export_savepoint(taken, folder / f"{name}-1.tar.zst", force=True)
         shutil.rmtree(root)
 
 
 if __name__ == "__main__":
-    make()
+    make(GOLDEN, Path("/tmp/holdfast-golden"))

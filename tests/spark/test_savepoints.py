@@ -167,3 +167,19 @@ def test_every_kind_of_damage_is_named(place: Workplace, tmp_path: Path) -> None
         error = damaged(state, change)
         assert error.name == "SAVEPOINT_DAMAGED"
         assert what in error.message
+
+
+def test_a_damaged_checkpoint_is_not_saved(place: Workplace) -> None:
+    """Its hashes would only prove that the damage stayed as it was."""
+    feed_part(place, 0)
+    place.run(totals(place))
+    checkpoint = JobDirectory(place.runtime().storage, "job").checkpoint
+    state = sorted(checkpoint.glob("state/0/*/*.changelog"))[-1]
+    content = bytearray(state.read_bytes())
+    content[len(content) // 2] ^= 1
+    state.write_bytes(content)
+    with pytest.raises(CorruptionError, match=state.name) as caught:
+        place.take()
+    assert caught.value.name == "CHECKPOINT_FILE_DAMAGED"
+    assert place.savepoints.all() == []
+    assert place.savepoints.leftovers() == []

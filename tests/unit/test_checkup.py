@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.checkpoint.checkup import EpochHealth, _problem
+from holdfast.checkpoint.checkup import EpochHealth, _problem, require_sums
 from holdfast.checkpoint.spark_files import damaged
 from holdfast.control.checkup import Checkup
+from holdfast.errors import CorruptionError
 
 
 def summed(path: Path, content: bytes) -> Path:
@@ -47,6 +48,17 @@ def test_files_without_sums_and_odd_sums(tmp_path: Path) -> None:
     assert _problem(file) is None
     (tmp_path / ".offsets.crc").write_bytes(b"nonsense")
     assert ".offsets.crc" in str(_problem(file))
+
+
+def test_a_damaged_copy_is_named_where_it_came_from(tmp_path: Path) -> None:
+    copy, original = tmp_path / "copy", tmp_path / "checkpoint"
+    (copy / "state").mkdir(parents=True)
+    file = summed(copy / "state" / "7.changelog", b"state")
+    require_sums(copy, original)
+    file.write_bytes(b"stage")
+    with pytest.raises(CorruptionError) as found:
+        require_sums(copy, original)
+    assert found.value.facts["path"] == str(original / "state" / "7.changelog")
 
 
 def test_what_is_said() -> None:

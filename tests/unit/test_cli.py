@@ -226,6 +226,14 @@ class TestRun:
         assert "APP_FAILED_TO_LOAD: NameError: name 'nme' is not defined" in cli.err
         assert f"{app}:3" in cli.err
 
+    def test_file_that_is_not_python(self, cli: Terminal, tmp_path: Path) -> None:
+        app = tmp_path / "broken.py"
+        app.write_text("import holdfast as hf\n\ndef process(:\n")
+        cli("run", str(app))
+        assert "APP_FAILED_TO_LOAD: SyntaxError: " in cli.err
+        assert "(broken.py, line 3)" in cli.err
+        assert "importlib" not in cli.err, "Python's own frames are not where the mistake is"
+
     def test_file_without_a_job(self, cli: Terminal, tmp_path: Path) -> None:
         app = tmp_path / "empty_app.py"
         app.write_text("")

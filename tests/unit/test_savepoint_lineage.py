@@ -139,6 +139,15 @@ def test_a_start_from_a_savepoint_that_is_gone() -> None:
     assert tree.timelines[0].timelines[0].origin == "s2"
 
 
+def test_a_start_from_a_savepoint_of_another_job() -> None:
+    """A fork begins at its parent's savepoint; a promotion takes the parent to its fork's."""
+    fork = job(Timeline(origin="s2", began=began(9)), name="v2")
+    v2, wiki = job_trees([saved("s2", 2)], [fork, job()])
+    (begun,) = v2.timelines
+    assert (begun.origin, begun.origin_job, begun.origin_gone) == ("s2", "wiki", False)
+    assert wiki.timelines[0].origin_job is None
+
+
 def test_a_savepoint_of_a_timeline_that_was_left() -> None:
     """The job is in t1, and a savepoint of t0 with a later epoch is still there."""
     t1 = Timeline(name="t1", parent="t0", epoch=2, origin="s2", began=began(9))
@@ -185,7 +194,7 @@ def test_jobs_are_apart() -> None:
     ]
     # A savepoint of another job is not one of this job.
     assert outline(trees[0].timelines) == [["t0", ["t1", {"s4": []}]]]
-    assert trees[0].timelines[0].timelines[0].origin_gone
+    assert trees[0].timelines[0].timelines[0].origin_job == "wiki"
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,15 @@ def test_names(tmp_path: Path) -> None:
     assert [each.manifest.id for each in store.all()] == ["20261117-a"]
 
 
+def test_half_a_copy_is_said_to_be_one(tmp_path: Path) -> None:
+    copy = made(tmp_path, "20261117-a").path
+    (copy / MANIFEST).unlink()
+    with pytest.raises(NotFoundError, match=r"manifest\.json is missing") as half:
+        SavepointStore(tmp_path).find(str(copy))
+    assert half.value.name == "SAVEPOINT_NOT_FOUND"
+    assert str(copy) in half.value.message
+
+
 def test_what_is_not_finished_is_no_savepoint(tmp_path: Path) -> None:
     store = SavepointStore(tmp_path)
     half = made(tmp_path, "20261117-half")

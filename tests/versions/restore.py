@@ -1,6 +1,7 @@
-"""Restores the golden savepoints, which were taken under Spark 4.3, under another PySpark.
+"""Restores savepoints that were taken under Spark 4.3 under another PySpark: `restore.py DIR`.
 
-`make versions` runs this in an environment of its own. holdfast itself asks for the Spark that
+Those in DIR were taken just now (take.py), the golden ones once and for all. `make versions`
+runs this in an environment of its own. holdfast itself asks for the Spark that
 it is tested with, and refuses others; here that bound is lifted for the sake of the question.
 """
 
@@ -23,12 +24,16 @@ def main() -> int:
 
     known: tuple[doctor.Package, ...] = doctor.PACKAGES
     vars(doctor)["PACKAGES"] = tuple(each for each in known if each.name != "pyspark")
-    from spark.test_golden_savepoints import test_golden_savepoints_load
+    from spark.test_golden_savepoints import GOLDEN, NAMES, loads
 
-    for name in ("canonical", "heap", "rocksdb"):
-        with tempfile.TemporaryDirectory() as place:
-            test_golden_savepoints_load(Path(place), name)
-        sys.stdout.write(f"{name}: taken under Spark 4.3, exact under {pyspark.__version__}\n")
+    for kind, folder in (("golden", GOLDEN), ("taken now", Path(sys.argv[1]))):
+        for name in NAMES:
+            with tempfile.TemporaryDirectory() as place:
+                loads(Path(place), name, folder)
+            sys.stdout.write(
+                f"{name}, {kind}: of Spark 4.3, exact under {pyspark.__version__}\n"
+            )
+            sys.stdout.flush()
     return 0
 
 

@@ -7,6 +7,7 @@ file when it needs it.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Callable
@@ -51,6 +52,18 @@ def examine_epochs(
     return found
 
 
+def require_sums(copy: Path, original: Path) -> None:
+    """Refuse a copy of a checkpoint with damaged files; they are named where they came from.
+
+    Hashes that are made of a damaged file only prove that it stayed as it was.
+    """
+    for folder, _, names in os.walk(copy):
+        for path in (Path(folder, name) for name in sorted(names)):
+            problem = _problem(path, original / path.relative_to(copy))
+            if problem is not None:
+                raise problem
+
+
 class _Sums:
     """Epochs share most of their files: each is read once."""
 
@@ -65,18 +78,19 @@ class _Sums:
             raise problem
 
 
-def _problem(path: Path) -> CorruptionError | None:
+def _problem(path: Path, known_as: Path | None = None) -> CorruptionError | None:
     """What Hadoop's check sums of a file say; files that were copied may have none."""
+    known_as = known_as or path
     beside = path.with_name(f".{path.name}.crc")
     with storage_errors(path):
         if not beside.exists():
             return None
-        sums, data = beside.read_bytes(), path.read_bytes()
+        sums, data = beside.read_bytes(), memoryview(path.read_bytes())
     if sums[:4] != _MAGIC or len(sums) < 8:
-        return damaged(beside, "it is not a file of check sums")
+        return damaged(known_as.with_name(beside.name), "it is not a file of check sums")
     (size,) = struct.unpack_from(">i", sums, 4)
     expected = [each for (each,) in struct.iter_unpack(">I", sums[8:])]
     found = [zlib.crc32(data[at : at + size]) for at in range(0, len(data), size)]
     if found != expected:
-        return damaged(path, "it has other bytes than were written")
+        return damaged(known_as, "it has other bytes than were written")
     return None

@@ -105,6 +105,19 @@ class RestorePlan:
         is_checkpoint = self.origin.startswith("checkpoint:")
         return self.origin if is_checkpoint else f"savepoint {self.origin}"
 
+    @property
+    def beyond(self) -> tuple[str, ...]:
+        """A line per sink: what it holds beyond the point, and what becomes of that."""
+        return tuple(
+            f"  sink {each.uid}  {each.sink}: {each.words} beyond it; {self.timeline.sinks}"
+            for each in self.sinks
+        )
+
+    @property
+    def whence(self) -> str:
+        kind = "" if self.origin.startswith("checkpoint:") else "savepoint "
+        return f"from {kind}{self.origin} of job {self.of_job}"
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "origin": self.origin,

@@ -128,7 +128,10 @@ def conclude(outcome: Outcome, *, as_json: bool) -> None:
         return
     if outcome.rolled_back:
         output.write_line(f"rolled back: {output.clean(outcome.rolled_back)}")
+    # A job that was never taken anywhere came from nothing; a rollback may be to checkpoint:N.
+    kind = "" if outcome.savepoint.startswith("checkpoint:") else "savepoint "
+    whence = f", from {kind}{outcome.savepoint}" if outcome.savepoint else ""
     output.write_line(
-        f"job {outcome.job} runs with {outcome.parallelism} partitions, from savepoint "
-        f"{outcome.savepoint}, in timeline {outcome.timeline}"
+        f"job {outcome.job} runs with {outcome.parallelism} partitions{whence}, in timeline "
+        f"{outcome.timeline}"
     )

@@ -40,8 +40,5 @@ def show_plan(plan: RestorePlan, *, as_json: bool) -> None:
         output.print_json(plan.summary())
         return
     output.write_line(f"job {plan.identity.name}, {plan.sentence}")
-    for each in plan.sinks:
-        output.write_line(
-            f"  sink {each.uid}  {output.clean(each.sink)}: {each.words} beyond it; "
-            f"{plan.timeline.sinks}"
-        )
+    for line in plan.beyond:
+        output.write_line(output.clean(line))

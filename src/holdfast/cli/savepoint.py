@@ -121,8 +121,8 @@ def take_and_show(
             f"savepoint {found['id']} of job {found['job']}: epoch {found['epoch']}, "
             f"{output.count(found['keys'])} keys, {output.size(found['bytes'])}"
         )
-        output.write_line(f"  kept in     {found['path']}")
-        output.write_line(f"  go back     holdfast run APP.py --from {found['id']}")
+        output.write_line(f"  kept in     {output.clean(found['path'])}")
+        output.write_line(f"  go back     holdfast run APP.py --from {_address(savepoint, to)}")
     return found
 
 
@@ -233,8 +233,7 @@ def import_(
         f"{output.count(found['keys'])} keys, {output.size(found['bytes'])}"
     )
     output.write_line(f"  kept in     {output.clean(found['path'])}")
-    start = str(savepoint.path) if to else found["id"]
-    output.write_line(f"  go on       holdfast run APP.py --from {output.clean(start)}")
+    output.write_line(f"  go on       holdfast run APP.py --from {_address(savepoint, to)}")
 
 
 @app.command()
@@ -269,6 +268,11 @@ def _store(home: Path | None, to: Path | None = None) -> SavepointStore:
     from holdfast.savepoint.store import SavepointStore
 
     return SavepointStore(to or settings_for(home=home).values.savepoints)
+
+
+def _address(savepoint: Savepoint, to: Path | None) -> str:
+    """What `--from` finds it by: ids are looked up in the directory of the settings only."""
+    return output.clean(str(savepoint.path)) if to else savepoint.manifest.id
 
 
 def _row(savepoint: Savepoint) -> dict[str, Any]:

@@ -109,7 +109,9 @@ def _timeline_facts(
     yield f"timeline {node.name}" + (f" of job id {node.job_id}" if with_id else "")
     if node.origin and below is None:
         kind = "" if node.origin.startswith("checkpoint:") else "savepoint "
-        yield f"from {kind}{node.origin}" + (" (not here)" if node.origin_gone else "")
+        whose = f" of job {node.origin_job}" if node.origin_job else ""
+        gone = " (not here)" if node.origin_gone else ""
+        yield f"from {kind}{node.origin}{whose}{gone}"
     if node.parent:
         yield f"after epoch {node.epoch} of {node.parent}"
         yield f"output beyond it: {node.sinks}"

@@ -30,6 +30,7 @@ from holdfast.control.operations import (
     end,
     is_running,
     outcome,
+    say_plan,
 )
 from holdfast.control.registry import JobRow, Registry
 from holdfast.control.restore import StartPoint
@@ -60,7 +61,18 @@ def prepare_fork(place: Place, wanted: str, launch: Launch) -> Launch:
             fork=name,
             savepoint=savepoint.manifest.id,
         )
-    return replace(launch, start_from=f"fork:{_address(place, savepoint)}")
+    return replace(
+        launch,
+        parallelism=launch.parallelism or rescaled_to(parent),
+        start_from=f"fork:{_address(place, savepoint)}",
+    )
+
+
+def rescaled_to(parent: JobRow | None) -> int | None:
+    """The parallelism that the parent was told beside its code. A fork that left it out would
+    rehearse something else, and its promotion would silently undo a rescale."""
+    launch = {} if parent is None else parent.spec.get("launch") or {}
+    return launch.get("parallelism")
 
 
 def _found(place: Place, wanted: str) -> Savepoint:
@@ -196,7 +208,7 @@ def promote(place: Place, row: JobRow, sinks: SinkChoice | None, *, timeout: flo
             run_detached(launch, place.settings, master=None)
         return outcome(parent, done)
     # What cannot work is refused while both still run.
-    promotion_plan(place, rehearsal, sinks)
+    say_plan(place, promotion_plan(place, rehearsal, sinks))
     if is_running(row):
         place.say(f"{row.name} is stopped")
         end(place, row, "stop", timeout=timeout)

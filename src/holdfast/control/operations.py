@@ -24,7 +24,8 @@ from holdfast.control.registry import JobRow, Registry
 from holdfast.control.restore_check import require_fits
 from holdfast.control.savepoints import take_savepoint
 from holdfast.control.states import RunState
-from holdfast.errors import ConflictError, HoldfastError, RunFailedError
+from holdfast.control.upgrades import Upgrade, forget, interrupted, note
+from holdfast.errors import ConflictError, HoldfastError, NotFoundError, RunFailedError
 from holdfast.faults import fault_point
 from holdfast.savepoint.store import Progress, Savepoint, SavepointStore, silent
 from holdfast.storage.processes import is_alive
@@ -103,8 +104,15 @@ def rescale(place: Place, row: JobRow, parallelism: int, *, timeout: float) -> O
             place.say(f"the state has {parallelism} partitions already; the job is resumed")
             run_detached(launch, place.settings, master=None)
         return outcome(row, identity.timelines[-1].origin)
+    epoch = directory.last_committed()
+    if epoch is None:
+        raise NotFoundError(
+            "NOTHING_TO_SAVE",
+            f"job {row.name!r} has no committed epoch yet, and so no state to move.",
+            fix=f"wait for its first epoch, or start it with `--parallelism {parallelism}`.",
+        )
     # What cannot work is refused while the job still runs.
-    planned(place, launch, f"checkpoint:{directory.last_committed()}", "keep")
+    planned(place, launch, f"checkpoint:{epoch}", "keep")
     savepoint = _suspended(place, row, f"before rescaling to {parallelism}", timeout=timeout)
     _start_or_resume(place, row, launch, savepoint.manifest.id, sinks=None)
     return outcome(row, savepoint.manifest.id)
@@ -116,6 +124,7 @@ def roll_back(
     """Go on from an older point, with the code that the job was last started with."""
     launch = Launch.from_spec(row.name, row.spec)
     plan = planned(place, launch, origin, sinks)
+    say_plan(place, plan)
     if is_running(row):
         place.say("the job is suspended")
         end(place, row, "suspend", timeout=timeout)
@@ -132,6 +141,12 @@ def planned(place: Place, launch: Launch, origin: str, sinks: SinkChoice | None)
     return make()
 
 
+def say_plan(place: Place, plan: RestorePlan) -> None:
+    """Before it is carried out: what a rewind removes does not come back."""
+    for line in (f"job {plan.identity.name}, {plan.sentence}", *plan.beyond):
+        place.say(line)
+
+
 def upgrade(
     place: Place, row: JobRow, app: Path, *, healthy_epochs: int, timeout: float
 ) -> Outcome:
@@ -145,22 +160,45 @@ def upgrade(
             f"{app} declares job {job.name!r}, not {row.name!r}.",
             fix=f"name it {row.name!r}: state belongs to the name.",
         )
-    # What cannot work is refused while the old code still runs.
-    place.say("the new code is compared with the state")
-    require_fits(new, directory_of(row), place.settings)
-    savepoint = _suspended(place, row, f"before upgrading to {app.name}", timeout=timeout)
+    directory = directory_of(row)
+    begun = interrupted(directory, row, new.app)
+    old = old if begun is None else begun.old(row)
+    goes_on = begun is not None and begun.has_begun(directory)
+    if begun is not None and goes_on:
+        place.say(f"the upgrade from savepoint {begun.savepoint} was interrupted, and goes on")
+        savepoint = begun.savepoint
+    else:
+        savepoint = _prepared(place, row, old, new, timeout=timeout)
     try:
-        place.say(f"{app} starts from savepoint {savepoint.manifest.id}")
-        _start(place, new, savepoint.manifest.id, sinks=None)
+        if not goes_on:
+            place.say(f"{app} starts from savepoint {savepoint}")
+            _start(place, new, savepoint, sinks=None)
+        elif not is_running(row):
+            run_detached(new, place.settings, master=None)
+        fault_point("operation.started")
         _watch(place, row, healthy_epochs, timeout=timeout)
     except HoldfastError as error:
         place.say(f"it failed ({error.name}); the job goes back to {old.app}")
         if is_running(row):
             end(place, row, "cancel", timeout=timeout)
-        _start_back(place, old, savepoint.manifest.id)
-        back = outcome(row, savepoint.manifest.id)
+        _start_back(place, old, savepoint)
+        forget(directory)
+        back = outcome(row, savepoint)
         return replace(back, rolled_back=f"{error.name}: {error.message}")
-    return outcome(row, savepoint.manifest.id)
+    forget(directory)
+    return outcome(row, savepoint)
+
+
+def _prepared(place: Place, row: JobRow, old: Launch, new: Launch, *, timeout: float) -> str:
+    """The savepoint that new code starts from, once the job is stopped."""
+    directory = directory_of(row)
+    # What cannot work is refused while the old code still runs.
+    place.say("the new code is compared with the state")
+    require_fits(new, directory, place.settings)
+    label = f"before upgrading to {new.app.name}"
+    savepoint = _suspended(place, row, label, timeout=timeout).manifest.id
+    note(directory, Upgrade(app=str(new.app), savepoint=savepoint, before=old.to_dict()))
+    return savepoint
 
 
 def _watch(place: Place, row: JobRow, epochs: int, *, timeout: float) -> None:

@@ -71,7 +71,13 @@ def find_start(
 
 
 def _savepoint_start(job: Job, origin: str, savepoints: SavepointStore) -> StartPoint:
-    savepoint = savepoints.find(origin, job.name)
+    try:
+        savepoint = savepoints.find(origin, job.name)
+    except NotFoundError as missing:
+        try:
+            savepoint = savepoints.find(origin)  # of another job: that is the better reason
+        except (NotFoundError, ConflictError):
+            raise missing from None
     manifest = savepoint.manifest
     if manifest.identity.name != job.name:
         raise ConflictError(

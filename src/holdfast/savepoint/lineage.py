@@ -44,6 +44,8 @@ class TimelineNode:
     """The last epoch that it shares with its parent."""
     origin: str = ""
     """What it was started from: `checkpoint:12`, or the id of a savepoint."""
+    origin_job: str | None = None
+    """Whose savepoint that is, if it is another job's: of a fork, or of its parent."""
     origin_gone: bool = False
     """Whether that savepoint is no longer there, or never was: it may be on another machine."""
     sinks: SinkChoice = "keep"
@@ -79,11 +81,13 @@ def job_trees(
 ) -> tuple[JobTree, ...]:
     """A tree per job that has a savepoint, or is one of `jobs`; by name."""
     taken: dict[str, list[Manifest]] = defaultdict(list)
+    owners: dict[str, str] = {}
     for manifest in manifests:
         taken[manifest.identity.name].append(manifest)
+        owners[manifest.id] = manifest.identity.name
     known = {identity.name: identity for identity in jobs}
     return tuple(
-        _Lineage(taken.get(name, []), known.get(name)).tree(name)
+        _Lineage(taken.get(name, []), known.get(name), owners).tree(name)
         for name in sorted(taken.keys() | known.keys())
     )
 
@@ -91,7 +95,14 @@ def job_trees(
 class _Lineage:
     """Of one job."""
 
-    def __init__(self, manifests: Sequence[Manifest], job: JobIdentity | None) -> None:
+    def __init__(
+        self,
+        manifests: Sequence[Manifest],
+        job: JobIdentity | None,
+        owners: Mapping[str, str],
+    ) -> None:
+        self._owners = owners
+        """The job of every savepoint, by its id."""
         by_age = sorted(manifests, key=lambda each: (each.created, each.id))
         self._manifests = {each.id: each for each in by_age}
         self._now = None if job is None else _own_timeline(job)
@@ -165,6 +176,7 @@ class _Lineage:
             replace(_savepoint(each), timelines=_by_age(below.get(each.id, ())))
             for each in sorted(saved, key=lambda each: (each.epoch, each.created, each.id))
         ]
+        own = timeline.origin in self._manifests
         is_savepoint = bool(timeline.origin) and not timeline.origin.startswith("checkpoint:")
         return TimelineNode(
             name=timeline.name,
@@ -172,7 +184,8 @@ class _Lineage:
             parent=timeline.parent,
             epoch=timeline.epoch,
             origin=timeline.origin,
-            origin_gone=is_savepoint and timeline.origin not in self._manifests,
+            origin_job=None if own else self._owners.get(timeline.origin),
+            origin_gone=is_savepoint and timeline.origin not in self._owners,
             sinks=timeline.sinks,
             began=timeline.began,
             current=key == self._now,

@@ -35,6 +35,9 @@ class Answer:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
+_EDITS = {"INSERT", "UPDATE", "DELETE"}
+
+
 @dataclass(frozen=True)
 class Table:
     """The state of a step, or of one side of a join."""
@@ -159,17 +162,19 @@ def diff(
     """Which keys are new, gone, or have other values. A step that only one of them has counts
     as empty in the other. `key` looks at one key of a step only."""
     names = list(dict.fromkeys(each.name for each in (*before.tables, *after.tables)))
+    if table is None and key:
+        if len(names) != 1:
+            raise UsageError(
+                "KEY_INCOMPLETE",
+                "a key was given, but not the step that it is a key of.",
+                fix=f"say which: --uid UID. There are: {', '.join(names) or 'none'}.",
+            )
+        table = names[0]
     if table is not None:
         after.table(table)
         names = [table]
         if key:
             _require_whole_key(after.table(table), key)
-    elif key:
-        raise UsageError(
-            "KEY_INCOMPLETE",
-            "a key was given, but not the step that it is a key of.",
-            fix="say which: --uid UID.",
-        )
     with _connected(before, "a") as database:
         _attach(database, after, "b")
         return [
@@ -286,6 +291,7 @@ def edit(view: StateView, statements: Sequence[str], target: CanonicalState) -> 
                 f"CREATE TABLE {_name(table.name)} AS SELECT * FROM {table.source}"
             )
         with _sql_errors(view):
+            _refuse_other_than_edits(database, statements)
             for statement in statements:
                 database.execute(statement)
         for table in tables:
@@ -295,6 +301,22 @@ def edit(view: StateView, statements: Sequence[str], target: CanonicalState) -> 
                 _replace_files(database, table, target.rows(table.uid))
                 changed.append(Edited(table.name, number))
     return changed
+
+
+def _refuse_other_than_edits(
+    database: duckdb.DuckDBPyConnection, statements: Sequence[str]
+) -> None:
+    """Columns and tables stay as the code declares them, and other files are left alone."""
+    for text in statements:
+        for statement in database.extract_statements(text):
+            if statement.type.name not in _EDITS:
+                raise UsageError(
+                    "SQL_REFUSED",
+                    f"{shorten(text)} is neither UPDATE, DELETE nor INSERT: it would do "
+                    "something else than correct keys and values.",
+                    fix="correct keys with these; `holdfast state query` reads, and a state "
+                    "variable is added or dropped in the code of the job.",
+                )
 
 
 def _differences(database: duckdb.DuckDBPyConnection, table: Table) -> int:

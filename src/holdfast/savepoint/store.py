@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from holdfast.checkpoint.checkup import require_sums
 from holdfast.checkpoint.copies import copy_batch
 from holdfast.checkpoint.identity import JobDirectory, JobIdentity
 from holdfast.checkpoint.sizes import SizesLog
@@ -127,6 +128,7 @@ class SavepointStore:
             checkpoint = draft.path / CHECKPOINT
             home = draft.final / CHECKPOINT
             files = copy_newest(directory.checkpoint, checkpoint, home=home, progress=progress)
+            require_sums(checkpoint, directory.checkpoint)
             sizes, entries = (
                 directory.sizes.load(files.batch),
                 directory.sizes.entries(files.batch),
@@ -204,6 +206,14 @@ class SavepointStore:
         matches = exact or matches
         if len(matches) == 1:
             return matches[0]
+        if not matches and path.is_dir():
+            raise NotFoundError(
+                "SAVEPOINT_NOT_FOUND",
+                f"{path.absolute()} is a directory, but {MANIFEST} is missing in it. That is "
+                "written last: without it, this is no savepoint, or half a copy of one.",
+                fix="copy the whole directory again, or carry it in one file (`holdfast "
+                "savepoint export`); `holdfast savepoint list` shows those that are whole.",
+            )
         if not matches:
             raise NotFoundError(
                 "SAVEPOINT_NOT_FOUND",

@@ -51,6 +51,7 @@ def user_frame(error: BaseException) -> str | None:
         if not frame.filename.startswith(_LIBRARY)
         and "site-packages" not in frame.filename
         and "/pyspark/" not in frame.filename
+        and not frame.filename.startswith("<frozen ")  # Python's own import machinery
     ]
     if not own:
         return None
