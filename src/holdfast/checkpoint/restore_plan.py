@@ -100,10 +100,8 @@ class RestorePlan:
     @property
     def point(self) -> str:
         """What the job goes on from, as the history says it."""
-        if self.of_job:
-            return f"savepoint {self.origin} of job {self.of_job}"
-        is_checkpoint = self.origin.startswith("checkpoint:")
-        return self.origin if is_checkpoint else f"savepoint {self.origin}"
+        kind = "" if self.origin.startswith("checkpoint:") else "savepoint "
+        return f"{kind}{self.origin}" + (f" of job {self.of_job}" if self.of_job else "")
 
     @property
     def beyond(self) -> tuple[str, ...]:
@@ -112,11 +110,6 @@ class RestorePlan:
             f"  sink {each.uid}  {each.sink}: {each.words} beyond it; {self.timeline.sinks}"
             for each in self.sinks
         )
-
-    @property
-    def whence(self) -> str:
-        kind = "" if self.origin.startswith("checkpoint:") else "savepoint "
-        return f"from {kind}{self.origin} of job {self.of_job}"
 
     def to_dict(self) -> dict[str, Any]:
         return {
