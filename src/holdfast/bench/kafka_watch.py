@@ -27,6 +27,8 @@ from holdfast.storage.kafka_topic import read_topic
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 20.0
 """Without output for so long, after there was some: it is done."""
+_QUIET_AFTER_KILL_SECONDS = 60.0
+"""The end of a topic also moves when the broker aborts what was left open."""
 _PATIENCE_SECONDS = 180.0
 """For the first output after a start."""
 _NO_OUTPUT = 4
@@ -46,21 +48,21 @@ def main(arguments: list[str]) -> int:
     options = _parse(arguments)
     access = KafkaAccess(servers=options.servers)
     topic = _Topic(access, options.topic)
-    code = _run(options.command, topic, stop_at=options.kill_at)
+    code = _run(options.command, topic, _QUIET_SECONDS, stop_at=options.kill_at)
     killed_at = None
     if options.kill_at is not None and not code:
         killed_at = time.time()
-        code = _run(options.command, topic)
+        code = _run(options.command, topic, _QUIET_AFTER_KILL_SECONDS)
     if not code:
         found = figures(read_topic(access, options.topic), read_truth(options.truth), killed_at)
         sys.stdout.write(json.dumps({"event": OUTPUT, **found}) + "\n")
     return code
 
 
-def _run(command: list[str], topic: _Topic, stop_at: int | None = None) -> int:
+def _run(command: list[str], topic: _Topic, quiet: float, stop_at: int | None = None) -> int:
     with subprocess.Popen(command) as program:
         try:
-            return _watch(program, topic, stop_at)
+            return _watch(program, topic, quiet, stop_at)
         finally:
             _kill_all()
 
@@ -75,7 +77,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _watch(program: subprocess.Popen[bytes], topic: _Topic, stop_at: int | None) -> int:
+def _watch(
+    program: subprocess.Popen[bytes], topic: _Topic, quiet: float, stop_at: int | None
+) -> int:
     """Until it ends, has written enough, or writes no more; then 0, or what it exited with."""
     seen = began = topic.end()
     changed = time.monotonic()
@@ -89,7 +93,7 @@ def _watch(program: subprocess.Popen[bytes], topic: _Topic, stop_at: int | None)
         code = program.poll()
         if code is not None:
             return code
-        if now - changed > (_QUIET_SECONDS if seen > began else _PATIENCE_SECONDS):
+        if now - changed > (quiet if seen > began else _PATIENCE_SECONDS):
             return 0 if seen > began else _NO_OUTPUT
 
 

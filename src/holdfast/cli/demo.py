@@ -15,6 +15,7 @@ from holdfast.cli.signals import terminable
 if TYPE_CHECKING:
     from holdfast.demo.place import DemoPlace
     from holdfast.demo.screen import Screen
+    from holdfast.demo.stage import Stage
     from holdfast.demo.story import DemoResult
 
 
@@ -34,6 +35,12 @@ def demo(
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", min=0, help="The same seed, the same edits.")
     ] = 0,
+    kafka: Annotated[
+        bool,
+        typer.Option(
+            "--kafka", help="On topics of a real Kafka broker, which it starts and ends."
+        ),
+    ] = False,
     json_output: JsonOption = False,
 ) -> int:
     """Watch a job survive kill -9 and an upgrade, and check every row of its output.
@@ -41,25 +48,38 @@ def demo(
     A stream of synthetic Wikipedia edits, a running balance per user, a driver that is killed
     in the middle of an epoch, a job that restarts by itself, is stopped with a savepoint and
     comes back with other code and another parallelism; then DuckDB computes the same from the
-    input, and both are compared. It takes about two minutes and needs no server.
+    input, and both are compared. It takes about two minutes and needs no server; with --kafka
+    it needs Maven, once, for the broker.
     """
     from holdfast.demo.place import DemoPlace
     from holdfast.demo.screen import RichScreen, SilentScreen
     from holdfast.demo.story import tell
 
-    place = DemoPlace(directory or settings_for().values.home / "demo")
+    home = settings_for().values.home
+    place = DemoPlace(directory or home / "demo")
+    stage = _stage(place, home, kafka=kafka)
     screen: Screen = SilentScreen() if json_output else RichScreen()
     with terminable():
-        result = tell(place, screen, edits=edits, seed=seed)
+        result = tell(place, stage, screen, edits=edits, seed=seed)
     if json_output:
         output.print_json(result.to_dict())
     else:
-        _conclude(place, screen, result)
+        _conclude(place, stage, screen, result)
     return 0 if result.proof.holds else 1
 
 
-def _conclude(place: DemoPlace, screen: Screen, result: DemoResult) -> None:
-    from holdfast.demo.place import JOB, JOB_FILE
+def _stage(place: DemoPlace, home: Path, *, kafka: bool) -> Stage:
+    if kafka:
+        from holdfast.demo.kafka_stage import KafkaStage
+
+        return KafkaStage(place, home / "cache")
+    from holdfast.demo.stage import FileStage
+
+    return FileStage(place)
+
+
+def _conclude(place: DemoPlace, stage: Stage, screen: Screen, result: DemoResult) -> None:
+    from holdfast.demo.place import JOB
 
     screen.result(result.proof)
     edits, users = output.count(result.edits), output.count(result.proof.users)
@@ -75,7 +95,7 @@ def _conclude(place: DemoPlace, screen: Screen, result: DemoResult) -> None:
     screen.lines(
         "\nLook at it",
         [
-            ("the job", str(JOB_FILE)),
+            ("the job", str(stage.job_file)),
             ("output", f"{place.balances}/*.parquet"),
             ("input", f"{place.edits}/*.jsonl"),
             ("checkpoint", str(place.job.checkpoint)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +15,6 @@ from holdfast.storage.files import exclusive_lock, make_directory, remove_tree, 
 
 JOB = "wiki-demo"
 JOB_FILE = Path(__file__).with_name("job.py")
-SECOND_VERSION = Path(__file__).with_name("kilobytes.py")
 _SINK_UID = "out"
 SECOND = "t1"
 THIRD = "t2"
@@ -37,6 +37,8 @@ class DemoPlace:
         self.storage = self.directory / "jobs"
         self.job = JobDirectory(self.storage, job)
         self.registry_url = f"sqlite:///{self.directory / 'registry.db'}"
+        self.environment: dict[str, str] = {}
+        """What the job's processes get besides the user's own."""
 
     @contextmanager
     def made_anew(self) -> Iterator[None]:
@@ -84,8 +86,8 @@ class DemoPlace:
             ) from error
 
 
-class Progress:
-    """What is committed, read from where it counts: the sink's records and Spark's own log.
+class Progress(ABC):
+    """What is committed, read from where it counts: the sink, and Spark's own log.
 
     The driver reports its epochs too, but a report can die with the driver after the epoch
     was committed.
@@ -93,6 +95,33 @@ class Progress:
 
     def __init__(self, place: DemoPlace) -> None:
         self._place = place
+        self.at_savepoint = 0
+        """Rows that were there when the job was stopped with its savepoint."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def epochs(self) -> int: ...
+
+    @abstractmethod
+    def refresh(self) -> None: ...
+
+    @abstractmethod
+    def is_in(self, timeline: str) -> bool:
+        """Whether anything of a timeline is committed."""
+
+    def open_epoch(self) -> int | None:
+        """The epoch whose input is fixed but which is not committed, if there is one."""
+        begun = self._place.job.last_begun()
+        return begun if begun != self._place.job.last_committed() else None
+
+
+class FileProgress(Progress):
+    def __init__(self, place: DemoPlace) -> None:
+        super().__init__(place)
         self._sinks = [
             FileSinkLog(
                 place.balances,
@@ -122,10 +151,4 @@ class Progress:
                 self._rows[at] = known[at] if at in known else sink.record(epoch).rows
 
     def is_in(self, timeline: str) -> bool:
-        """Whether anything of a timeline is committed."""
         return any(at[0] == timeline for at in self._rows)
-
-    def open_epoch(self) -> int | None:
-        """The epoch whose input is fixed but which is not committed, if there is one."""
-        begun = self._place.job.last_begun()
-        return begun if begun != self._place.job.last_committed() else None

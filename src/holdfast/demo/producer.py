@@ -1,17 +1,17 @@
-"""Appends synthetic edits to the embedded file log, at the pace of a stream."""
+"""Appends synthetic edits to a log, at the pace of a stream."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from itertools import islice
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from holdfast.demo.edits import generate
-from holdfast.storage.filelog import FileLogProducer
+from holdfast.demo.stage import EditLog
 
 USERS = 5_000
 SEGMENTS = 100
@@ -37,8 +37,15 @@ def seconds_for(edits: int) -> float:
 class EditProducer:
     """A thread that appends `edits` edits in equal segments, evenly over `seconds`."""
 
-    def __init__(self, log: Path, *, edits: int, seed: int, seconds: float) -> None:
-        self._log, self._edits, self._seed = log, edits, seed
+    def __init__(
+        self,
+        open_log: Callable[[], AbstractContextManager[EditLog]],
+        *,
+        edits: int,
+        seed: int,
+        seconds: float,
+    ) -> None:
+        self._open_log, self._edits, self._seed = open_log, edits, seed
         self._pause = seconds / SEGMENTS
         self._limit = _UNTIL_KILL
         self._changed = threading.Condition()
@@ -89,9 +96,7 @@ class EditProducer:
 
     def _produce(self) -> None:
         edits = demo_edits(self._edits, self._seed)
-        with FileLogProducer(
-            self._log, producer_id="wiki", max_records=self._edits + 1, max_delay="1 h"
-        ) as log:
+        with self._open_log() as log:
             due = time.monotonic()
             for segment in range(1, SEGMENTS + 1):
                 end = self._edits * segment // SEGMENTS

@@ -1,6 +1,6 @@
 """Compares the output with an independent computation over the input.
 
-DuckDB reads the segments of the input and every Parquet file a reader of the output would
+DuckDB reads the input as JSON lines and every Parquet file a reader of the output would
 see; neither Spark nor holdfast takes part. Each edit carries a number, each output row the
 number of its edit and how many edits of that user came before. So the rows of a user must be
 the sequence 1, 2, 3, … and each total the sum of the edits so far: an edit that was lost,
@@ -9,6 +9,7 @@ counted twice, or counted from a wrong state breaks it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,34 +69,39 @@ class Proof:
 
 def prove(edits: Path, balances: Path, sent: int) -> Proof:
     """Compare what the log in `edits` holds with the Parquet files in `balances`."""
+    log = [str(segment) for segment in segments(edits)]
+    return prove_files(log, sorted(map(str, balances.glob("*.parquet"))), sent)
+
+
+def prove_files(log: Sequence[str], published: Sequence[str], sent: int) -> Proof:
+    """Compare files of edits, as JSON lines, with Parquet files of balances."""
     import duckdb
 
+    if not log or not published:
+        raise RunFailedError(
+            "NOTHING_TO_COMPARE",
+            f"there are no {'balances' if log else 'edits'}.",
+            fix="look into supervisor.log in the demo's directory for what the job did.",
+        )
     with duckdb.connect() as connection:
-        _load(connection, edits, balances)
+        _load(connection, log, published)
         users = _one(connection, "SELECT count(*) FROM expected")
         return Proof(
             users=users, balances=_balances(connection), checks=_checks(connection, sent)
         )
 
 
-def _load(connection: duckdb.DuckDBPyConnection, edits: Path, balances: Path) -> None:
-    log = [str(segment) for segment in segments(edits)]
-    published = sorted(str(path) for path in balances.glob("*.parquet"))
-    if not log or not published:
-        empty = edits if not log else balances
-        raise RunFailedError(
-            "NOTHING_TO_COMPARE",
-            f"{empty} is empty.",
-            fix="look into supervisor.log beside it for what the job did.",
-        )
+def _load(
+    connection: duckdb.DuckDBPyConnection, log: Sequence[str], published: Sequence[str]
+) -> None:
     connection.execute(
         """CREATE TABLE input AS SELECT * FROM read_json(?, format = 'newline_delimited',
         columns = {edit: 'BIGINT', user: 'VARCHAR', diff: 'BIGINT', bot: 'BOOLEAN'})""",
-        [log],
+        [list(log)],
     )
     connection.execute(
         """CREATE TABLE output AS SELECT * FROM read_parquet(?, union_by_name = true)""",
-        [published],
+        [list(published)],
     )
     # Only the second version of the job writes it.
     connection.execute("ALTER TABLE output ADD COLUMN IF NOT EXISTS kilobytes DOUBLE")

@@ -21,10 +21,11 @@ from typing import Any
 
 from holdfast.cli.output import count, seconds, size
 from holdfast.control.registry import AttemptRow, Registry
-from holdfast.demo.place import JOB, JOB_FILE, SECOND_VERSION, THIRD, DemoPlace, Progress
+from holdfast.demo.place import JOB, THIRD, DemoPlace
 from holdfast.demo.producer import EditProducer, seconds_for
-from holdfast.demo.proof import Check, Proof, prove
+from holdfast.demo.proof import Check, Proof
 from holdfast.demo.screen import Screen, Snapshot
+from holdfast.demo.stage import Stage
 from holdfast.demo.supervised import SupervisedJob, call
 from holdfast.errors import RunFailedError
 
@@ -99,20 +100,24 @@ class DemoResult:
         }
 
 
-def tell(place: DemoPlace, screen: Screen, *, edits: int, seed: int) -> DemoResult:
+def tell(
+    place: DemoPlace, stage: Stage, screen: Screen, *, edits: int, seed: int
+) -> DemoResult:
     """The whole story. Whatever happens, no process is left behind."""
     began = time.monotonic()
-    with place.made_anew(), screen:
-        producer = EditProducer(place.edits, edits=edits, seed=seed, seconds=seconds_for(edits))
-        story = _Story(place, screen, producer, edits)
+    with place.made_anew(), screen, stage.prepared():
+        producer = EditProducer(
+            stage.edit_log, edits=edits, seed=seed, seconds=seconds_for(edits)
+        )
+        story = _Story(place, stage, screen, producer, edits)
         try:
             with producer:
                 kill, savepoint, since, again = story.run()
         except KeyboardInterrupt:
             screen.event(f"interrupted; no process is left, {place.directory} stays as it is")
             raise
-        screen.event("comparing with DuckDB, which reads the log and the Parquet files")
-        proof = prove(place.edits, place.balances, edits)
+        screen.event(f"comparing with DuckDB, which reads {stage.reader}")
+        proof = stage.prove(edits)
         same = Check(what=_SAME_AFTER_ROLLBACK, expected=0, found=again.total)
         proof = replace(proof, checks=(*proof.checks, same))
     with Registry(place.registry_url) as registry:
@@ -134,10 +139,15 @@ def tell(place: DemoPlace, screen: Screen, *, edits: int, seed: int) -> DemoResu
 
 class _Story:
     def __init__(
-        self, place: DemoPlace, screen: Screen, producer: EditProducer, edits: int
+        self,
+        place: DemoPlace,
+        stage: Stage,
+        screen: Screen,
+        producer: EditProducer,
+        edits: int,
     ) -> None:
-        self.progress = Progress(place)
-        self._place, self._screen, self._producer = place, screen, producer
+        self.progress = stage.progress
+        self._place, self._stage, self._screen, self._producer = place, stage, screen, producer
         self._now = Snapshot(edits=edits)
         self._epoch_seconds: list[float] = []
         self._moved = time.monotonic()
@@ -146,25 +156,27 @@ class _Story:
         """What the kill met, the savepoint, what has changed since it, and what the rollback
         has made different."""
         self._screen.event(
-            f"{count(self._now.edits)} Wikipedia edits begin to land in {self._place.edits}"
+            f"{count(self._now.edits)} Wikipedia edits begin to land in {self._stage.source}"
         )
-        with self._job("a supervisor starts the job", JOB_FILE) as job:
+        with self._job("a supervisor starts the job", self._stage.job_file) as job:
             kill = self._until_killed(job)
             self._until_restarted(job)
             savepoint = self._stop(job, "--savepoint")["savepoint"]
+        self.progress.at_savepoint = self.progress.rows
         self._screen.event(
             f"savepoint {savepoint['id']} of epoch {savepoint['epoch']}: "
             f"{count(savepoint['keys'])} users, {size(savepoint['bytes'])}",
             style="bold cyan",
         )
         told = "version 2 goes on from it: kilobytes too, on 3 partitions instead of 2"
-        with self._job(told, SECOND_VERSION, "--from", savepoint["id"]) as job:
+        second = self._stage.second_version
+        with self._job(told, second, "--from", savepoint["id"]) as job:
             self._until_done(job)
             end = self._stop(job, "--savepoint")["savepoint"]["id"]
         since = self._compare("what has changed since the savepoint", savepoint["id"], end)
         told = "a rollback: back to the savepoint, together with the output, and all that again"
-        options = ("--from", savepoint["id"], "--sink", "rewind")
-        with self._job(told, SECOND_VERSION, *options) as job:
+        options = ("--from", savepoint["id"], "--sink", self._stage.rollback_sink)
+        with self._job(told, second, *options) as job:
             while not (self.progress.is_in(THIRD) and self.progress.rows >= self._now.edits):
                 self._tick(job)
             again = self._stop(job, "--savepoint")["savepoint"]["id"]

@@ -179,6 +179,7 @@ def _environment(place: DemoPlace) -> dict[str, str]:
         "HOLDFAST_SAVEPOINTS": str(place.directory / "savepoints"),
         "HOLDFAST_REGISTRY_URL": place.registry_url,
         "PYTHONUNBUFFERED": "1",
+        **place.environment,
     }
 
 

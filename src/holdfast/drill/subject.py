@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from holdfast.control.registry import AttemptRow, Registry
-from holdfast.demo.place import DemoPlace, Progress
+from holdfast.demo.place import DemoPlace, FileProgress
 from holdfast.drill.waiting import wait
 from holdfast.errors import NotFoundError
 from holdfast.faults import LOG_VARIABLE, Fired, fired_faults
@@ -56,7 +56,7 @@ class Subject:
 
     def __init__(self, directory: Path) -> None:
         self.place = DemoPlace(directory, JOB)
-        self.progress = Progress(self.place)
+        self.progress = FileProgress(self.place)
         self.gate = directory / "gate"
         self.faults_log = directory / "faults.log"
         self._processes: list[Process] = []
