@@ -21,9 +21,12 @@ from holdfast.errors import (
     SettingsError,
 )
 from holdfast.failure import FailureClass, classify
+from holdfast.kafka_access import KafkaAccess
 from holdfast.sources.kafka import KafkaFormat
+from holdfast.storage.kafka_topic import read_topic
 from kafka.cluster import PASSWORD, USER, Cluster, delete_records
 from kafka.workshop import SCHEMA, Totals, Workshop
+from spark.processes import RunningTotal
 from spark.workplace import Memory
 
 Topic = Callable[..., str]
@@ -112,6 +115,39 @@ def test_bad_records_are_skipped_or_go_aside(
     for at, (raw, reason) in enumerate(BAD_JSON.items(), len(GOOD)):
         assert found[raw][0].startswith(reason)
         assert found[raw][1][:3] == [name, 0, at]
+
+
+def test_bad_records_go_to_a_topic_of_their_own_and_come_again_when_corrected(
+    cluster: Cluster, shop: Workshop, memory: Memory, topic: Topic
+) -> None:
+    name, dead = topic(1), topic(1)
+    sink, written = memory("out")
+    poison = '{"user": "c", "diff": "many"}'
+    cluster.send(name, [*values(GOOD), poison, *values(GOOD)])
+
+    def pipeline(flow: hf.Flow) -> None:
+        source = hf.sources.Kafka(
+            name, servers=cluster.address, schema=SCHEMA, on_bad_record="side"
+        )
+        edits = flow.source("edits", source)
+        letters = hf.sinks.Kafka(
+            dead,
+            servers=cluster.address,
+            value="raw",
+            headers={"reason": "reason", "topic": "topic", "offset": "offset"},
+        )
+        flow.sink("dead", edits.side("bad"), letters)
+        flow.sink("out", flow.key_by(edits, "user").process("totals", RunningTotal()), sink)
+
+    shop.run(pipeline)
+    assert dict(written()) == {"a": 8, "b": 4}
+    (letter,) = read_topic(KafkaAccess(servers=cluster.address), dead)
+    assert letter.value == poison.encode()
+    # Corrected, and sent again.
+    cluster.send(name, [letter.value.replace(b'"many"', b"7")])
+    shop.run(pipeline)
+    assert dict(written()) == {"a": 8, "b": 4, "c": 7}
+    assert len(list(read_topic(KafkaAccess(servers=cluster.address), dead))) == 1
 
 
 @pytest.mark.parametrize("fmt", ["csv", "avro"])

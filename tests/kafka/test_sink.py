@@ -123,6 +123,10 @@ def test_what_cannot_work_is_refused_before_anything_is_written(
     wrong = hf.sinks.Kafka(out, servers=cluster.address, key="name")
     with pytest.raises(JobDefinitionError, match="'name'; its rows have user, total"):
         place.run(totals(place, wrong), out)
+    weak = hf.sinks.Kafka(out, servers=cluster.address, guarantee="at_least_once")
+    with pytest.raises(JobDefinitionError, match=r"sink 'out'.*cannot tell a repeated") as told:
+        place.run(totals(place, weak), out)
+    assert told.value.name == "EXACTLY_ONCE_NOT_POSSIBLE"
     assert cluster.read(out) == []
     sink = hf.sinks.Kafka(out, servers=cluster.address, key="user")
     place.run(totals(place, sink), out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -38,18 +39,23 @@ def pipeline(flow):
         ),
     )
     balances = flow.key_by(edits, "user").process("balances", RunningBalance())
-    flow.sink("out", balances, hf.sinks.Kafka("{topic}", servers="{servers}", key="user"))
+    sink = hf.sinks.Kafka(
+        "{topic}", servers="{servers}", key="user", transaction_timeout="{timeout}"
+    )
+    flow.sink("out", balances, sink)
 """
 
 
 class Story:
     """A job whose output goes to a topic, and what that has to hold."""
 
-    def __init__(self, cluster: Cluster, topic: str, path: Path) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, path: Path, timeout: str = "10 min"
+    ) -> None:
         self.cluster, self.topic, self.home = cluster, topic, Home(path)
         self.edits = Edits(path / "edits", segment=40)
         self.app, self.gate = path / "app.py", path / "gate"
-        text = APP.format(name=topic, topic=topic, servers=cluster.address)
+        text = APP.format(name=topic, topic=topic, servers=cluster.address, timeout=timeout)
         self.app.write_text(text, encoding="utf-8")
 
     def waits_at(self, point: str) -> str:
@@ -105,17 +111,22 @@ def test_the_driver_and_its_workers_are_killed_around_a_commit(story: Story) -> 
 
 
 @pytest.mark.timeout(600)
-def test_the_broker_is_killed_in_the_middle_of_a_commit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("away", [0.0, 15.0], ids=["at once", "after the timeout"])
+def test_the_broker_is_killed_in_the_middle_of_a_commit(tmp_path: Path, away: float) -> None:
+    """It comes back before or after the transaction's time is over."""
     broker = LocalBroker(tmp_path / "broker", cache=JAR_CACHE)
     broker.up()
     try:
         cluster = Cluster(broker, 0)
-        story = Story(cluster, cluster.new_topic(3), tmp_path)
+        story = Story(
+            cluster, cluster.new_topic(3), tmp_path, timeout="5 s" if away else "10 min"
+        )
         story.edits.send(8)
         faults = story.waits_at("kafka.before_commit")
         with story.home.driver(story.app, "--available-now", faults=faults) as driver:
             story.wait_for_fault()
             broker.kill()
+            time.sleep(away)  # the time that it is away is the test's input, not a wait
             broker.up()
             story.gate.touch()
             # It may have gone through, or the attempt ends and the next one finds out.

@@ -19,6 +19,7 @@ from holdfast.metrics.collect import collect, exposition
 from holdfast.storage.kafka import KafkaAdmin
 from kafka.cluster import Cluster
 from kafka.workshop import SCHEMA, Totals, Workshop
+from spark.processes import RunningTotal
 from spark.workplace import Memory
 
 Topic = Callable[..., str]
@@ -241,3 +242,38 @@ def test_savepoint_and_restore(
     shop.restore(Totals(source, other), str(savepoint.path), "new")
     assert len(written_there()) == 100
     assert dict(written()) | dict(written_there()) == balances(records)
+
+
+def test_a_second_topic_begins_where_it_is_told_and_the_first_goes_on(
+    cluster: Cluster, shop: Workshop, memory: Memory, topic: Topic
+) -> None:
+    sink, written = memory("out")
+    first, second = topic(2), topic(1)
+    records = edits(60)
+    cluster.send(first, records[:20])
+    cluster.send(second, records[20:40])
+
+    def kafka(name: str, **options: Any) -> hf.sources.Kafka:
+        return hf.sources.Kafka(name, servers=cluster.address, schema=SCHEMA, **options)
+
+    def one(flow: hf.Flow) -> None:
+        edits = flow.source("first", kafka(first))
+        flow.sink("out", flow.key_by(edits, "user").process("totals", RunningTotal()), sink)
+
+    def two(flow: hf.Flow) -> None:
+        edits = flow.source("first", kafka(first)).union(
+            flow.source("second", kafka(second, start={second: {0: 15}}))
+        )
+        flow.sink("out", flow.key_by(edits, "user").process("totals", RunningTotal()), sink)
+
+    shop.run(one)
+    savepoint = shop.take()
+    shop.restore(two, savepoint.manifest.id)
+    expected = records[:20] + records[35:40]
+    assert len(written()) == len(expected)
+    cluster.send(first, records[40:50])
+    cluster.send(second, records[50:])
+    shop.run(two)
+    expected += records[40:]
+    assert len(written()) == len(expected)
+    assert dict(written()) == balances(expected)

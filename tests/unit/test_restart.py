@@ -19,6 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.failure import FailureClass, classify
 from holdfast.restart import Failure, RestartStrategy
+from holdfast.state.trouble import user_error
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -95,10 +96,21 @@ def test_unknown_class_is_refused() -> None:
         hf.FixedDelay(also_retry=["nonsense"])
 
 
+def _wrapped(cause: Exception) -> Exception:
+    """As libraries do."""
+    error = ValueError("the request failed")
+    error.__cause__ = cause
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
         (UserCodeError("USER_FUNCTION_FAILED", ""), FailureClass.CODE),
+        (user_error(ConnectionRefusedError("no"), "s", None), FailureClass.DEPENDENCY),
+        (user_error(TimeoutError(), "s", None), FailureClass.DEPENDENCY),
+        (user_error(_wrapped(TimeoutError()), "s", None), FailureClass.DEPENDENCY),
+        (user_error(_wrapped(KeyError("user")), "s", None), FailureClass.CODE),
         (JobDefinitionError("DUPLICATE_UID", ""), FailureClass.CODE),
         (BadRecordError("BAD_RECORD", ""), FailureClass.BAD_RECORD),
         (CorruptionError("CHECKPOINT_DAMAGED", ""), FailureClass.CORRUPTION),

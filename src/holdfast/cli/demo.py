@@ -57,7 +57,7 @@ def demo(
 
     home = settings_for().values.home
     place = DemoPlace(directory or home / "demo")
-    stage = _stage(place, home, kafka=kafka)
+    stage = _stage(place, home, edits, kafka=kafka)
     screen: Screen = SilentScreen() if json_output else RichScreen()
     with terminable():
         result = tell(place, stage, screen, edits=edits, seed=seed)
@@ -68,11 +68,11 @@ def demo(
     return 0 if result.proof.holds else 1
 
 
-def _stage(place: DemoPlace, home: Path, *, kafka: bool) -> Stage:
+def _stage(place: DemoPlace, home: Path, edits: int, *, kafka: bool) -> Stage:
     if kafka:
         from holdfast.demo.kafka_stage import KafkaStage
 
-        return KafkaStage(place, home / "cache")
+        return KafkaStage(place, home / "cache", edits)
     from holdfast.demo.stage import FileStage
 
     return FileStage(place)

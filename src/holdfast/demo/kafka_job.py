@@ -8,6 +8,7 @@ import holdfast as hf
 from holdfast.demo.job import RunningBalance
 
 SERVERS_VARIABLE = "DEMO_SERVERS"
+PER_EPOCH_VARIABLE = "DEMO_PER_EPOCH"
 EDITS, BALANCES = "edits", "balances"
 
 job = hf.Job(
@@ -31,7 +32,8 @@ def pipeline_with(flow: hf.Flow, balance: RunningBalance) -> None:
             EDITS,
             servers=servers,
             schema="edit bigint, user string, diff bigint",
-            max_per_epoch=10_000,  # a backlog is worked off in epochs of this size
+            # A backlog is worked off in epochs of this size.
+            max_per_epoch=int(os.environ[PER_EPOCH_VARIABLE]),
         ),
     )
     balances = flow.key_by(edits, "user").process("balances", balance)

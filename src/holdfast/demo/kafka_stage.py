@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.control.kafka.broker import LocalBroker
-from holdfast.demo.kafka_job import BALANCES, EDITS, SERVERS_VARIABLE
+from holdfast.demo.kafka_job import BALANCES, EDITS, PER_EPOCH_VARIABLE, SERVERS_VARIABLE
 from holdfast.demo.place import THIRD, DemoPlace, Progress
+from holdfast.demo.producer import SEGMENTS
 from holdfast.demo.proof import Check, Proof, prove_files
 from holdfast.errors import RunFailedError
 from holdfast.kafka_access import KafkaAccess
@@ -49,8 +50,10 @@ class KafkaStage:
     rollback_sink = "new"
     source = f"the topic {EDITS!r}"
 
-    def __init__(self, place: DemoPlace, cache: Path) -> None:
+    def __init__(self, place: DemoPlace, cache: Path, edits: int) -> None:
         self._place = place
+        # As files: five segments of the stream.
+        place.environment[PER_EPOCH_VARIABLE] = str(edits * 5 // SEGMENTS)
         self._broker = LocalBroker(place.directory, cache=cache)
         self.progress: Progress = KafkaProgress(place)
 

@@ -32,6 +32,16 @@ def user_error(
             f'`{error.name} = hf.ValueState("bigint", default=0)`.',
             **facts,
         )
+    if _is_unanswered(error):
+        return UserCodeError(
+            "SERVICE_UNREACHABLE",
+            f"step {uid!r} asks something that does not answer: {type(error).__name__}: "
+            f"{error}{where}.{about}",
+            fix="nothing, if it comes back: a restart strategy tries again, from the last "
+            "committed epoch on.",
+            traceback="".join(traceback.format_exception(error)),
+            **facts,
+        )
     return UserCodeError(
         "USER_FUNCTION_FAILED",
         f"step {uid!r}: {type(error).__name__}: {error}{where}.{about}",
@@ -40,6 +50,21 @@ def user_error(
         traceback="".join(traceback.format_exception(error)),
         **facts,
     )
+
+
+def _is_unanswered(error: BaseException) -> bool:
+    """Whether a refused connection or a timeout is behind it, whatever wraps it."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        if isinstance(each, ConnectionError | TimeoutError):
+            return True
+        seen.add(id(each))
+        waiting += [each.__cause__, each.__context__]
+    return False
 
 
 def user_frame(error: BaseException) -> str | None:
