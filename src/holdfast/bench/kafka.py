@@ -164,7 +164,7 @@ def _broker(work: Work) -> LocalBroker:
 def _prepare(work: Work) -> None:
     place = work.kafka
     assert place is not None
-    _broker(work).up(port=place.port)
+    _broker(work).up(port=place.port, busy=True)
     access = KafkaAccess(servers=place.address)
     # A row's time is when it came to the broker, whoever has written it.
     stamped = {"message.timestamp.type": "LogAppendTime"}

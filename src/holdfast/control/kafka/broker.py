@@ -122,6 +122,7 @@ class LocalBroker:
         port: int | None = None,
         directory: Path | None = None,
         properties: Mapping[str, str] | None = None,
+        busy: bool = False,
         say: Say = lambda text: None,
     ) -> BrokerStatus:
         """Start the broker; returns when it answers. One that died comes back as it was."""
@@ -141,6 +142,7 @@ class LocalBroker:
                 port=record.port,
                 controller_port=free_port(),
                 properties=properties or {},
+                busy=busy,
             )
             say(f"starting Kafka {VERSION} on {record.address}")
             try:

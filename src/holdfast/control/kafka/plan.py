@@ -32,6 +32,8 @@ class BrokerPlan:
     port: int
     controller_port: int
     properties: Mapping[str, str] = field(default_factory=dict)
+    busy: bool = False
+    """It will have much to do, so that optimised code pays."""
 
     @property
     def address(self) -> str:
@@ -86,9 +88,9 @@ class BrokerPlan:
         return [
             str(self.java),
             _MEMORY,
-            # It should start fast and leave the cores to the job.
             "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+            # It should start fast and leave the cores to the job.
+            *(() if self.busy else ("-XX:TieredStopAtLevel=1",)),
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
