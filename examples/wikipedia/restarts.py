@@ -12,8 +12,8 @@ import holdfast as hf
 
 STRATEGIES = {
     "none": hf.NoRestart(),
-    "fixed_delay": hf.FixedDelay(attempts=2, delay="1 s"),
-    "failure_rate": hf.FailureRate(max_failures=2, per="5 min", delay="1 s"),
+    "fixed_delay": hf.FixedDelay(attempts=1, delay="1 s"),
+    "failure_rate": hf.FailureRate(max_failures=1, per="5 min", delay="1 s"),
     "exponential_delay": hf.ExponentialDelay(initial="1 s"),
 }
 CHOSEN = os.environ.get("WIKIPEDIA_RESTART", "fixed_delay")

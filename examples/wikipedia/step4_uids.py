@@ -1,5 +1,5 @@
-"""Step 4: a second step. State belongs to a uid, so "balances" keeps its own, and "activity"
-begins empty, although it now comes first in the pipeline."""
+"""Step 4: a second step. State belongs to a uid: "balances" keeps its own, "activity" begins
+empty; it counts how often the balance of a user has changed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from common import BALANCES, SERVERS, ComputeDiffs, balances_topic, edits_by_use
 import holdfast as hf
 
 
-class CountEdits(hf.KeyedProcess):
-    edits = hf.ValueState("bigint", default=0)
-    output = "user string, edits bigint"
+class CountChanges(hf.KeyedProcess):
+    changes = hf.ValueState("bigint", default=0)
+    output = "user string, changes bigint"
 
-    def process(self, edit: Any, ctx: hf.Context) -> Iterator[tuple[Any, ...]]:
-        self.edits.value += 1
-        yield edit.user, self.edits.value
+    def process(self, balance: Any, ctx: hf.Context) -> Iterator[tuple[Any, ...]]:
+        self.changes.value += 1
+        yield balance.user, self.changes.value
 
 
 job = hf.Job(
@@ -29,8 +29,7 @@ job = hf.Job(
 
 @job.pipeline
 def pipeline(flow: hf.Flow) -> None:
-    edits = edits_by_user(flow)
-    activity = edits.process("activity", CountEdits())
-    balances = edits.process("balances", ComputeDiffs())
+    balances = edits_by_user(flow).process("balances", ComputeDiffs())
+    activity = flow.key_by(balances, "user").process("activity", CountChanges())
     flow.sink("counts", activity, hf.sinks.Kafka(f"{BALANCES}-counts", servers=SERVERS))
     flow.sink("out", balances, balances_topic())

@@ -7,13 +7,16 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from holdfast.control.kafka.broker import free_port
+from holdfast.wikipedia.origins import synthetic_edits
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
@@ -106,6 +109,15 @@ def test_a_step_knows_what_is_missing() -> None:
     assert step.missing("NAME   PID  STATE\nworker-1  7  alive  now\n") is None
     assert step.missing("worker-1  7  alive\nNAME STATE\n") is not None
     assert step.missing("NAME STATE\nworker-1 gone\n") is not None
+
+
+def test_the_sums_of_the_page_are_those_of_the_edits() -> None:
+    page, totals = PAGE.read_text("utf-8"), Counter[str | None]()
+    for seed, limit in ((1, 20_000), (2, 10_000), (3, 10_000)):
+        for edit in islice(synthetic_edits(users=5_000, seed=seed), limit):
+            totals[edit.user] += edit.diff
+        if seed != 2:
+            assert f"{len(totals)} … {totals.total()}\n" in page
 
 
 @pytest.mark.timeout(1500)
