@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -76,6 +77,12 @@ class Supervised:
         done = self.home.call(*arguments, "--json", **variables)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
+
+    def go_elsewhere(self) -> None:
+        """From here on commands are typed in another directory, where no input is."""
+        elsewhere = self.home.path / "elsewhere"
+        elsewhere.mkdir()
+        self.home = replace(self.home, typed_in=elsewhere)
 
     @contextmanager
     def started(self, *command: str, **variables: str) -> Iterator[int]:
@@ -212,6 +219,7 @@ def test_code_that_fails_is_not_retried_and_can_be_resumed(tmp_path: Path) -> No
     assert json.loads((tmp_path / "hook.json").read_text())["class"] == "code"
     assert "Traceback" in job.home.call("logs", JOB).stdout
     job.write()
+    job.go_elsewhere()
     with job.started("resume", JOB) as supervisor:
         job.wait_for_progress()
         second = job.home.call("run", str(job.app))
@@ -244,6 +252,7 @@ def test_code_that_fails_is_not_retried_and_can_be_resumed(tmp_path: Path) -> No
     assert "REGISTRY_UNAVAILABLE" in refused.stderr
     for file in registry.parent.glob("registry.db*"):
         file.unlink()
+    job.home = Home(tmp_path)
     # History is lost, state is not. What was cut short is done again, from an older epoch too.
     back = ("--from", "checkpoint:0", "--sink", "rewind")
     done = job.home.call("run", str(job.app), "--available-now", *back)
@@ -260,7 +269,7 @@ def test_restarts_that_are_used_up_leave_a_job_that_can_be_resumed(tmp_path: Pat
     few = 'hf.FixedDelay(attempts=1, delay="0.1 s", also_retry=["code"])'
     text = job.app.read_text().replace('hf.FixedDelay(attempts=10, delay="0.1 s")', few)
     job.app.write_text(text)
-    failed = job.home.call("run", str(job.app))
+    failed = job.home.call("run", str(job.app), "--available-now")
     assert failed.returncode == 1
     assert "restart 1 of 1, in 0.1 s" in failed.stdout
     assert "the other side does not answer" in failed.stderr
@@ -271,9 +280,11 @@ def test_restarts_that_are_used_up_leave_a_job_that_can_be_resumed(tmp_path: Pat
     assert kinds == [*lost, (2, "hook")]
     assert job.home.json("show", JOB)["state"] == "FAILED"
     job.write()
-    with job.started("resume", JOB):
-        job.wait_for_progress()
-        assert job.call("stop", JOB)["state"] == "FINISHED"
+    job.go_elsewhere()
+    resumed = job.home.call("resume", JOB)
+    assert resumed.returncode == 0, resumed.stderr
+    assert job.home.json("show", JOB)["state"] == "FINISHED"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
     assert job.is_exact()
 
 

@@ -132,7 +132,7 @@ def resume(
     home: HomeOption = None,
     json_output: JsonLines = False,
 ) -> int:
-    """Run a job again as it was last started, from its last checkpoint."""
+    """Run a job again as it was last started, and where, from its last checkpoint."""
     from holdfast.control.launch import Launch
 
     with open_registry(home) as registry:

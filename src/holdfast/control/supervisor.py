@@ -13,7 +13,7 @@ import random
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -77,6 +77,8 @@ class RunRequest:
     runtime: Callable[[], RuntimeConfig]
     """Asked before every attempt: a cluster that came back has another address."""
     storage: Path
+    spec: Mapping[str, Any]
+    """What the registry is to remember of this start."""
     available_now: bool = False
     parallelism: int | None = None
     max_epochs: int | None = None
@@ -137,6 +139,11 @@ class Supervisor:
         self._lease = self._directory.lease.acquire(self._say_waiting)
         state, error = RunState.FAILED, None
         try:
+            # Not before the job is ours: a start that is refused must not change what is
+            # remembered of the one that runs.
+            self._quietly(
+                lambda: self._registry.register_job(self._job.name, self._request.spec)
+            )
             self._note_lease(self._lease)
             self._end_leftovers()
             with suppress(HoldfastError):
