@@ -337,6 +337,7 @@ def _report(
         job=request.job.name,
         attempt=request.attempt,
         resumed=resumed,
+        origin="" if request.restore is None else request.restore.point,
         guarantee=guarantee.level,
         weak_links=guarantee.weak_links,
         parallelism=identity.parallelism,
