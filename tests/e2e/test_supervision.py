@@ -258,6 +258,7 @@ def test_code_that_fails_is_not_retried_and_can_be_resumed(tmp_path: Path) -> No
     done = job.home.call("run", str(job.app), "--available-now", *back)
     assert done.returncode == 0, done.stderr
     assert "goes on after epoch 0 of timeline t0, as timeline t1" in done.stdout
+    assert "attempt 1, started from checkpoint:0\n" in done.stdout
     assert job.is_exact()
 
 
@@ -286,6 +287,29 @@ def test_restarts_that_are_used_up_leave_a_job_that_can_be_resumed(tmp_path: Pat
     assert job.home.json("show", JOB)["state"] == "FINISHED"
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert job.is_exact()
+
+
+@pytest.mark.timeout(300)
+def test_a_job_is_taken_away_from_a_living_run(tmp_path: Path) -> None:
+    job = Supervised(tmp_path)
+    job.edits.send(3)
+    with job.started("run", str(job.app)) as supervisor:
+        job.wait_for_progress()
+        driver = job.driver()
+        job.edits.send(3)
+        taken = job.home.call("resume", JOB, "--take-over", "--detach")
+        assert taken.returncode == 0, taken.stderr
+        wait(lambda: _is_zombie(supervisor), "the end of the first supervisor")
+        assert not session_members(driver)
+        job.wait_for_progress()
+        assert job.call("stop", JOB)["state"] == "FINISHED"
+    assert job.is_exact()
+    attempts = job.home.json("attempts", JOB)
+    assert [each["error"] and each["error"]["name"] for each in attempts] == ["FENCED", None]
+    kinds = [event["kind"] for event in job.home.json("events", JOB)]
+    assert kinds == ["take_over", "request"]
+    assert not (tmp_path / "hook.json").exists()
+    assert '"FENCED"' in (job.directory / "logs" / "supervisor.log").read_text()
 
 
 @pytest.mark.timeout(300)

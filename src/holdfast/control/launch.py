@@ -27,7 +27,7 @@ from holdfast.control.restore import Planned
 from holdfast.control.runner import Reporter, job_spec, run_job, runtime_config
 from holdfast.control.states import RunState
 from holdfast.control.supervisor import RunRequest, Supervisor
-from holdfast.errors import HoldfastError, NotFoundError, RunFailedError
+from holdfast.errors import HoldfastError, NotFoundError, RunFailedError, UsageError
 from holdfast.job.job import Job
 from holdfast.savepoint.store import SavepointStore
 from holdfast.types import check_name
@@ -58,6 +58,8 @@ class Launch:
     """Whether state that the code has no place for may be left behind."""
     claim: bool = False
     """Whether the savepoint goes to the job, and is gone afterwards."""
+    take_over: bool = False
+    """Whether the job is taken away from somebody who runs it; never repeated."""
     directory: Path = field(default_factory=Path.cwd)
     """The working directory: relative paths of sources and sinks start there."""
 
@@ -66,7 +68,7 @@ class Launch:
         once = {"start_from": None, "sink_choice": None, "allow_dropped": False, "claim": False}
         lasting = {} if is_of_another_job(self.start_from) else once
         paths = {"app": str(self.app.absolute()), "directory": str(self.directory)}
-        return {**asdict(self), **paths, **lasting}
+        return {**asdict(self), **paths, **lasting, "take_over": False}
 
     @classmethod
     def from_spec(cls, name: str, spec: Mapping[str, Any]) -> Launch:
@@ -117,6 +119,7 @@ class Launch:
             ("--available-now", self.available_now),
             ("--allow-non-restored-state", self.allow_dropped),
             ("--claim", self.claim),
+            ("--take-over", self.take_over),
         ):
             if given:
                 options.append(flag)
@@ -179,6 +182,7 @@ def run_supervised(
         heartbeat_timeout=settings.heartbeat_timeout,
         quiet=quiet,
         restore=launch.restore(job, settings),
+        take_over=launch.take_over,
     )
     with launch.in_directory(), Registry(str(settings.registry_url)) as registry:
         registry.ensure_schema()
@@ -213,6 +217,12 @@ def _metrics(settings: Any, job: str) -> Iterator[None]:
 
 def run_unsupervised(launch: Launch, settings: Any, reporter: Reporter) -> RunState:
     """One attempt, in this very process: for debuggers."""
+    if launch.take_over:
+        raise UsageError(
+            "TAKE_OVER_UNSUPERVISED",
+            "--take-over needs a supervisor, which ends what the other run has left.",
+            fix="leave --unsupervised out, or stop the other run first.",
+        )
     job = launch.load()
     runtime = runtime_config(settings)
     return run_job(
