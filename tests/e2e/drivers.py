@@ -25,6 +25,8 @@ class Home:
     """A working directory that is also HOLDFAST_HOME."""
 
     path: Path
+    typed_in: Path | None = None
+    """Where commands are typed, if not in that directory."""
 
     @property
     def faults_log(self) -> Path:
@@ -42,7 +44,7 @@ class Home:
         """Run a command to its end."""
         return subprocess.run(
             [*COMMAND, *arguments],
-            cwd=self.path,
+            cwd=self.typed_in or self.path,
             env=self.variables() | variables,
             capture_output=True,
             text=True,

@@ -193,30 +193,46 @@ def test_one_cluster_per_home(bench: Bench) -> None:
 
 @pytest.mark.timeout(400)
 def test_one_of_two_workers_is_lost(bench: Bench) -> None:
-    """In the middle of an epoch; before that, a look at what is open to others."""
+    """In the middle of an epoch, and before that an executor alone; and a look at what is open
+    to others."""
     bench.hold()
     bench.send(400)
     with bench.home.driver(bench.job, "--master", "cluster", "--available-now") as driver:
         bench.wait_until_held(driver)
         require_nothing_open(bench)
+        executor_of(bench, "worker-2").kill()
+        wait(lambda: driver.events("executor_lost"), "the loss of the executor")
+        wait(lambda: len(driver.events("executor_added")) == 3, "its replacement")
+        assert set(states(bench).values()) == {"alive"}
         killed = bench.home.json("cluster", "kill", "worker-1")
         assert len(killed["pids"]) > 2  # worker, executor, Python
         assert not {process.pid for process in bench.members()} & set(killed["pids"])
-        wait(lambda: driver.events("executor_lost"), "the loss")
+        wait(lambda: len(driver.events("executor_lost")) == 2, "the loss of the worker")
         bench.release()
         assert driver.end() == 0
-        (event,) = driver.events("executor_lost")
+        lost = [event["data"] for event in driver.events("executor_lost")]
         (over,) = driver.events("loss_overcome")
     bench.require_exact()
-    assert over["data"]["executors"] == [event["data"]["executor"]]
+    assert over["data"]["executors"] == [each["executor"] for each in lost]
     assert over["data"]["seconds"] > 0
-    assert event["data"]["tasks"] >= 1
-    assert event["data"]["left"] == 1
-    assert event["data"]["address"].startswith("127.0.0.1:")
+    for each in lost:
+        # One core, hence one task; each of the two has a partition of the same stage.
+        assert (each["tasks"], each["left"]) == (1, 1)
+        assert each["address"].startswith("127.0.0.1:")
+    (first,), (second,) = (each["retried"] for each in lost)
+    assert first["stage"] == second["stage"]
+    assert {first["partition"], second["partition"]} == {0, 1}
     assert states(bench) == {"master": "alive", "worker-1": "gone", "worker-2": "alive"}
     again = bench.home.call("cluster", "kill", "worker-1")
     assert again.returncode == 3
     assert "WORKER_NOT_FOUND" in again.stderr
+
+
+def executor_of(bench: Bench, worker: str) -> psutil.Process:
+    members = bench.home.json("cluster", "ps")
+    (pid,) = [member["pid"] for member in members if member["name"] == worker]
+    (found,) = [each for each in psutil.Process(pid).children() if each.name() == "java"]
+    return found
 
 
 def require_nothing_open(bench: Bench) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -76,6 +77,12 @@ class Supervised:
         done = self.home.call(*arguments, "--json", **variables)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
+
+    def go_elsewhere(self) -> None:
+        """From here on commands are typed in another directory, where no input is."""
+        elsewhere = self.home.path / "elsewhere"
+        elsewhere.mkdir()
+        self.home = replace(self.home, typed_in=elsewhere)
 
     @contextmanager
     def started(self, *command: str, **variables: str) -> Iterator[int]:
@@ -212,6 +219,7 @@ def test_code_that_fails_is_not_retried_and_can_be_resumed(tmp_path: Path) -> No
     assert json.loads((tmp_path / "hook.json").read_text())["class"] == "code"
     assert "Traceback" in job.home.call("logs", JOB).stdout
     job.write()
+    job.go_elsewhere()
     with job.started("resume", JOB) as supervisor:
         job.wait_for_progress()
         second = job.home.call("run", str(job.app))
@@ -244,11 +252,13 @@ def test_code_that_fails_is_not_retried_and_can_be_resumed(tmp_path: Path) -> No
     assert "REGISTRY_UNAVAILABLE" in refused.stderr
     for file in registry.parent.glob("registry.db*"):
         file.unlink()
+    job.home = Home(tmp_path)
     # History is lost, state is not. What was cut short is done again, from an older epoch too.
     back = ("--from", "checkpoint:0", "--sink", "rewind")
     done = job.home.call("run", str(job.app), "--available-now", *back)
     assert done.returncode == 0, done.stderr
     assert "goes on after epoch 0 of timeline t0, as timeline t1" in done.stdout
+    assert "attempt 1, started from checkpoint:0\n" in done.stdout
     assert job.is_exact()
 
 
@@ -260,7 +270,7 @@ def test_restarts_that_are_used_up_leave_a_job_that_can_be_resumed(tmp_path: Pat
     few = 'hf.FixedDelay(attempts=1, delay="0.1 s", also_retry=["code"])'
     text = job.app.read_text().replace('hf.FixedDelay(attempts=10, delay="0.1 s")', few)
     job.app.write_text(text)
-    failed = job.home.call("run", str(job.app))
+    failed = job.home.call("run", str(job.app), "--available-now")
     assert failed.returncode == 1
     assert "restart 1 of 1, in 0.1 s" in failed.stdout
     assert "the other side does not answer" in failed.stderr
@@ -271,10 +281,35 @@ def test_restarts_that_are_used_up_leave_a_job_that_can_be_resumed(tmp_path: Pat
     assert kinds == [*lost, (2, "hook")]
     assert job.home.json("show", JOB)["state"] == "FAILED"
     job.write()
-    with job.started("resume", JOB):
+    job.go_elsewhere()
+    resumed = job.home.call("resume", JOB)
+    assert resumed.returncode == 0, resumed.stderr
+    assert job.home.json("show", JOB)["state"] == "FINISHED"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert job.is_exact()
+
+
+@pytest.mark.timeout(300)
+def test_a_job_is_taken_away_from_a_living_run(tmp_path: Path) -> None:
+    job = Supervised(tmp_path)
+    job.edits.send(3)
+    with job.started("run", str(job.app)) as supervisor:
+        job.wait_for_progress()
+        driver = job.driver()
+        job.edits.send(3)
+        taken = job.home.call("resume", JOB, "--take-over", "--detach")
+        assert taken.returncode == 0, taken.stderr
+        wait(lambda: _is_zombie(supervisor), "the end of the first supervisor")
+        assert not session_members(driver)
         job.wait_for_progress()
         assert job.call("stop", JOB)["state"] == "FINISHED"
     assert job.is_exact()
+    attempts = job.home.json("attempts", JOB)
+    assert [each["error"] and each["error"]["name"] for each in attempts] == ["FENCED", None]
+    kinds = [event["kind"] for event in job.home.json("events", JOB)]
+    assert kinds == ["take_over", "request"]
+    assert not (tmp_path / "hook.json").exists()
+    assert '"FENCED"' in (job.directory / "logs" / "supervisor.log").read_text()
 
 
 @pytest.mark.timeout(300)

@@ -312,6 +312,17 @@ class TestJobs:
         assert fields["info"] == {"spark": "4.3.0"}
         assert fields["spec"] == {"app": "app.py"}
 
+    def test_show_has_a_line_for_each_part_of_the_declaration(
+        self, cli: Terminal, registry: Registry, job: JobRow
+    ) -> None:
+        spec = {"checkpoint": {"interval": "1 s", "timeout": None}, "launch": {"claim": False}}
+        registry.register_job(job.name, spec)
+        text = cli("show", job.name)
+        assert re.search(r"spec\.checkpoint\.interval +1 s *\n", text)
+        assert re.search(r"spec\.launch\.claim +no *\n", text)
+        assert "timeout" not in text
+        assert "{" not in text
+
     def test_show_sources_and_steps(self, cli: Terminal, job: JobRow) -> None:
         last = epoch(1)
         fields = cli.json("show", job.id, "--sources", "--steps")

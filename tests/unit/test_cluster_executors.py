@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast.checkpoint.record import JobEvent
 from holdfast.engine.executors import Executor, Watch, read_executors
+from holdfast.engine.lost_tasks import LostTask
 
 START = datetime(2026, 11, 17, 5, 0, tzinfo=UTC)
 
@@ -56,12 +57,23 @@ def test_one_is_lost() -> None:
         "address": "127.0.0.1:40000",
         "reason": "worker lost",
         "tasks": 2,
+        "retried": [],
         "left": 1,
     }
     # Spark goes on listing it, and forgets it one day.
     watch, events = look(watch, 2, lost("0", failed_tasks=2), executor("1"))
     assert events == []
     assert look(watch, 3, executor("1"))[1] == []
+
+
+def test_the_tasks_of_a_lost_one_are_named() -> None:
+    watch, _ = look(Watch(), 0, executor("0", running_tasks=2))
+    named = tuple(LostTask(stage=s, partition=p, task=t) for s, p, t in [(3, 1, 9), (3, 0, 8)])
+    other = LostTask(stage=4, partition=5, task=12)
+    _, (_, event) = look(watch, 1, lost("0", lost_tasks=(*named, other)), executor("1"))
+    again = "3 tasks are run again (stage 3: partitions 0, 1; stage 4: partition 5)"
+    assert again in event.text
+    assert event.data["retried"][0] == {"stage": 3, "partition": 1, "task": 9}
 
 
 def test_an_idle_one_is_lost() -> None:

@@ -22,6 +22,7 @@ from holdfast.drill import crash_points
 from holdfast.drill.catalogue import DRILLS, AnyDrill
 from holdfast.drill.crash_points import CrashPoint, build_library
 from holdfast.drill.drills import EPOCH_DRILLS, Drill
+from holdfast.drill.executor_play import executor_of
 from holdfast.drill.moments import Moment
 from holdfast.drill.result import run_drill
 from holdfast.drill.verdict import Seen, SeenAttempt, objections
@@ -31,6 +32,7 @@ from holdfast.errors import EnvironmentProblem, RunFailedError
 from holdfast.failure import FailureClass
 from holdfast.faults import fired_faults, parse_faults
 from holdfast.storage.file_sink_log import PRIVATE_DIRECTORY
+from holdfast.storage.processes import parent_of
 
 EQUAL = Proof(users=1, balances=(), checks=(Check(what="rows", expected=1, found=1),))
 WRONG = Proof(users=1, balances=(), checks=(Check(what="rows", expected=1, found=2),))
@@ -42,11 +44,14 @@ def named(name: str) -> Drill:
 
 
 def passed(drill: Drill) -> Seen:
-    broken = SeenAttempt(
-        state="FAILED", error=drill.ends.error, failure_class=drill.ends.failure_class
-    )
+    broken = [
+        SeenAttempt(state="FAILED", error=ends.error, failure_class=ends.failure_class)
+        for ends in [drill.ends]
+        if ends is not None
+    ]
     finished = SeenAttempt(state="FINISHED", error=None, failure_class=None)
-    return Seen(fired=(drill.injection.point,), attempts=(broken, finished), proof=EQUAL)
+    attempts = (*broken, finished)
+    return Seen(fired=(drill.injection.point,), attempts=attempts, proof=EQUAL)
 
 
 # -- which drills there are -----------------------------------------------------------------
@@ -96,6 +101,23 @@ def test_what_is_as_expected_passes() -> None:
     seen = passed(DRILL)
     assert objections(DRILL, seen) == ()
     assert seen.exact
+
+
+def test_a_lost_executor_is_no_end_of_an_attempt() -> None:
+    drill = named("executor-kill-m2")
+    assert objections(drill, passed(drill)) == ()
+    [objection] = objections(drill, replace(passed(drill), attempts=passed(DRILL).attempts))
+    assert "expected was FINISHED" in objection
+    told = replace(passed(drill), complaints=("the history has no executor_lost",))
+    assert objections(drill, told) == ("the history has no executor_lost",)
+
+
+def test_the_executor_of_a_worker_is_the_java_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parent_of(os.getpid()) == os.getppid()
+    # We are no Java, and neither is anybody above us: the way ends at the first process.
+    monkeypatch.setattr("holdfast.drill.executor_play.parent_of", lambda _pid: None)
+    with pytest.raises(AssertionError):
+        executor_of(os.getpid())
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,24 @@ def test_second_owner_is_refused_and_told_who_it_is(tmp_path: Path) -> None:
     assert second.acquire().epoch == lease.epoch + 1
 
 
+def test_a_living_owner_is_replaced_if_that_is_asked_for(tmp_path: Path) -> None:
+    first, second = lease_file(tmp_path), lease_file(tmp_path)
+    lease = first.acquire()
+    assert first.taken_from(lease) is None
+    with pytest.raises(ConflictError, match="JOB_IS_RUNNING") as refused:
+        second.acquire()
+    assert "--take-over" in refused.value.fix
+    taken = second.acquire(take_over=True)
+    assert taken.epoch == lease.epoch + 1
+    with pytest.raises(ConflictError, match="LEASE_LOST"):
+        first.renew(lease)
+    fenced = first.taken_from(lease)
+    assert fenced is not None
+    assert fenced.name == "FENCED"
+    assert first.is_past(lease.epoch)
+    assert second.renew(taken).owner == taken.owner
+
+
 def test_the_fence_only_grows(tmp_path: Path) -> None:
     file = lease_file(tmp_path)
     lease = file.acquire()

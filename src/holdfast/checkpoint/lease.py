@@ -124,10 +124,16 @@ class LeaseFile:
                 fix="make sure that nobody runs the job, then remove the file.",
             ) from error
 
-    def acquire(self, on_wait: Callable[[Lease], None] = lambda _: None) -> Lease:
-        """Take the lease, or say who has it. `on_wait` is told if a stale one is watched."""
+    def acquire(
+        self, on_wait: Callable[[Lease], None] = lambda _: None, *, take_over: bool = False
+    ) -> Lease:
+        """Take the lease, or say who has it. `on_wait` is told if a stale one is watched.
+
+        With `take_over` it is taken also from somebody who lives and renews it. The fence,
+        which grows with it, keeps that one from changing anything.
+        """
         make_directory(self._path.parent)
-        before = self._take(None)
+        before = self._take(None, take_over=take_over)
         if before.owner == self._me:
             return before
         on_wait(before)
@@ -174,10 +180,21 @@ class LeaseFile:
     def renew(self, lease: Lease) -> Lease:
         return self._replace(lease)
 
+    def taken_from(self, lease: Lease) -> ConflictError | None:
+        """What to tell somebody who had this lease, if it is another's now."""
+        found = self.read()
+        if found is None or found.owner == lease.owner:
+            return None
+        return ConflictError(
+            "FENCED",
+            f"{_who_has(found)} has taken over job {self._job!r}; this run has ended.",
+            fix="nothing: the other run goes on. No row is lost or doubled.",
+        )
+
     def release(self, lease: Lease) -> None:
         self._replace(lease, owner="", session=None)
 
-    def _take(self, watched: Lease | None) -> Lease:
+    def _take(self, watched: Lease | None, *, take_over: bool = False) -> Lease:
         """Ours now; or a stale one that has not been watched yet. Raises if it is held."""
         with exclusive_lock(self._lock):
             found = self.read()
@@ -193,10 +210,11 @@ class LeaseFile:
                 and watched is not None
                 and (found.owner, found.beat) == (watched.owner, watched.beat)
             )
-            if found is not None and verdict == "held" and not unchanged:
-                raise self._held(found)
-            if found is not None and verdict == "stale" and not unchanged:
-                return found
+            if found is not None and not unchanged and not take_over:
+                if verdict == "held":
+                    raise self._held(found)
+                if verdict == "stale":
+                    return found
             mine = Lease(
                 epoch=found.epoch + 1 if found else 1,
                 owner=self._me,
@@ -228,18 +246,22 @@ class LeaseFile:
             f"job {self._job!r} is being run by {lease.who}, which was last heard of "
             f"{max(age, 0):.0f} s ago.",
             fix=f"stop that run first (`holdfast stop {self._job}`); two drivers on one state "
-            "would destroy it.",
+            "would destroy it. If it cannot be stopped, --take-over takes the job from it.",
             host=lease.host,
             pid=lease.pid,
         )
 
     def _lost(self, found: Lease | None) -> ConflictError:
-        who = found.who if found and found.owner else "somebody who has ended since"
         return ConflictError(
             "LEASE_LOST",
-            f"job {self._job!r} has been taken over by {who}; this process no longer has it.",
+            f"job {self._job!r} has been taken over by {_who_has(found)}; this process no "
+            "longer has it.",
             fix="nothing: the other run goes on. No row is lost or doubled.",
         )
+
+
+def _who_has(found: Lease | None) -> str:
+    return found.who if found and found.owner else "somebody who has ended since"
 
 
 @contextmanager

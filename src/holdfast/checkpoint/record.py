@@ -58,6 +58,8 @@ class StartReport:
     directory: str
     timings: Mapping[str, float]
     """Seconds from the start of the attempt to the end of each step of the start."""
+    origin: str = ""
+    """The savepoint or older epoch that this start takes the job to; empty: its last epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -160,7 +160,7 @@ def show(
         Column(key="watermark", title="WATERMARK", text=output.time_of_day),
         Column(key="error", title="LAST ERROR", text=_error_line),
         Column(key="came_from", title="CAME FROM", text=output.optional),
-        *(_spec_column(fields, key) for key in row.spec),
+        *(_spec_column(title, text) for title, text in _spec_lines("spec", row.spec)),
     ]
     output.show_fields(fields, columns, as_json=json_output)
 
@@ -286,9 +286,19 @@ def attempts(
     )
 
 
-def _spec_column(fields: Any, key: str) -> Column:
-    value = fields["spec"][key]
-    return Column(key="spec", title=f"spec.{key}", text=lambda _spec: str(value))
+def _spec_lines(title: str, value: Any) -> Iterator[tuple[str, str]]:
+    """A line for each value, however deep it lies; none for what was not said."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _spec_lines(f"{title}.{key}", inner)
+    elif isinstance(value, bool):
+        yield title, "yes" if value else "no"
+    elif value is not None:
+        yield title, str(value)
+
+
+def _spec_column(title: str, text: str) -> Column:
+    return Column(key="spec", title=title, text=lambda _spec: text)
 
 
 def _summary(job: JobRow, attempt: AttemptRow | None) -> dict[str, Any]:

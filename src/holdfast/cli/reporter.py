@@ -15,8 +15,7 @@ class TextReporter:
         self._epochs = self._rows = 0
 
     def started(self, start: StartReport) -> None:
-        how = "resumed from its last checkpoint" if start.resumed else "started without state"
-        write_line(f"job {start.job}: attempt {start.attempt}, {how}")
+        write_line(f"job {start.job}: attempt {start.attempt}, {clean(_how_it_began(start))}")
         write_line(f"  guarantee   {start.guarantee}, end to end")
         for weak in start.weak_links:
             write_line(f"              {clean(weak)}")
@@ -48,6 +47,12 @@ class TextReporter:
 
     def ended(self, state: RunState, error: HoldfastError | None) -> None:
         write_line(f"{state.value}: {count(self._epochs)} epochs, {count(self._rows)} rows")
+
+
+def _how_it_began(start: StartReport) -> str:
+    if start.origin:
+        return f"started from {start.origin}"
+    return "resumed from its last checkpoint" if start.resumed else "started without state"
 
 
 class JsonReporter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,6 +38,10 @@ AvailableNow = Annotated[
 ]
 Parallelism = Annotated[
     int | None, typer.Option("--parallelism", metavar="N", min=1, help="Partitions.")
+]
+TakeOver = Annotated[
+    bool,
+    typer.Option("--take-over", help="Take the job away from whoever runs it; that run ends."),
 ]
 Master = Annotated[str | None, typer.Option("--master", metavar="M", help="Spark master.")]
 
@@ -83,6 +87,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what --from would do.")
     ] = False,
+    take_over: TakeOver = False,
     detach: Detach = False,
     unsupervised: Annotated[
         bool,
@@ -109,6 +114,7 @@ def run(
         sink_choice=sink,
         allow_dropped=allow_dropped,
         claim=claim,
+        take_over=take_over,
     )
     settings = settings_for(home=home, master=master).values
     if dry_run:
@@ -127,17 +133,19 @@ def run(
 
 def resume(
     job: JobArgument,
+    *,
     master: Master = None,
+    take_over: TakeOver = False,
     detach: Detach = False,
     home: HomeOption = None,
     json_output: JsonLines = False,
 ) -> int:
-    """Run a job again as it was last started, from its last checkpoint."""
+    """Run a job again as it was last started, and where, from its last checkpoint."""
     from holdfast.control.launch import Launch
 
     with open_registry(home) as registry:
         row = registry.job(job)
-    launch = Launch.from_spec(row.name, row.spec)
+    launch = replace(Launch.from_spec(row.name, row.spec), take_over=take_over)
     settings = settings_for(home=home, master=master).values
     return start(launch, settings, master=master, detach=detach, json_output=json_output)
 

@@ -180,20 +180,22 @@ def promotion_plan(place: Place, rehearsal: Rehearsal, sinks: SinkChoice | None)
     """What a promotion would do now. Changes nothing, and asks nobody to stop."""
     directory, identity = rehearsal.directory, _identity(rehearsal.fork)
     epoch = directory.last_committed()
-    job = _promoted_launch(rehearsal).load()
-    return plan_promotion(
-        job,
-        directory_of(rehearsal.parent),
-        StartPoint(
-            origin=f"checkpoint:{epoch}",
-            checkpoint=directory.checkpoint,
-            batch=-1 if epoch is None else epoch,
-            identity=identity,
-        ),
-        choice=sinks,
-        parallelism=job.parallelism,
-        clock=SystemClock(),
-    )
+    launch = _promoted_launch(rehearsal)
+    job = launch.load()
+    with launch.in_directory():
+        return plan_promotion(
+            job,
+            directory_of(rehearsal.parent),
+            StartPoint(
+                origin=f"checkpoint:{epoch}",
+                checkpoint=directory.checkpoint,
+                batch=-1 if epoch is None else epoch,
+                identity=identity,
+            ),
+            choice=sinks,
+            parallelism=job.parallelism,
+            clock=SystemClock(),
+        )
 
 
 def promote(place: Place, row: JobRow, sinks: SinkChoice | None, *, timeout: float) -> Outcome:

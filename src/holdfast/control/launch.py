@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from contextlib import chdir, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from holdfast.control.restore import Planned
 from holdfast.control.runner import Reporter, job_spec, run_job, runtime_config
 from holdfast.control.states import RunState
 from holdfast.control.supervisor import RunRequest, Supervisor
-from holdfast.errors import HoldfastError, NotFoundError, RunFailedError
+from holdfast.errors import HoldfastError, NotFoundError, RunFailedError, UsageError
 from holdfast.job.job import Job
 from holdfast.savepoint.store import SavepointStore
 from holdfast.types import check_name
@@ -57,12 +58,17 @@ class Launch:
     """Whether state that the code has no place for may be left behind."""
     claim: bool = False
     """Whether the savepoint goes to the job, and is gone afterwards."""
+    take_over: bool = False
+    """Whether the job is taken away from somebody who runs it; never repeated."""
+    directory: Path = field(default_factory=Path.cwd)
+    """The working directory: relative paths of sources and sinks start there."""
 
     def to_dict(self) -> dict[str, Any]:
         """What `resume` needs."""
         once = {"start_from": None, "sink_choice": None, "allow_dropped": False, "claim": False}
         lasting = {} if is_of_another_job(self.start_from) else once
-        return {**asdict(self), "app": str(self.app.absolute()), **lasting}
+        paths = {"app": str(self.app.absolute()), "directory": str(self.directory)}
+        return {**asdict(self), **paths, **lasting, "take_over": False}
 
     @classmethod
     def from_spec(cls, name: str, spec: Mapping[str, Any]) -> Launch:
@@ -74,22 +80,38 @@ class Launch:
                 f"the registry does not know how job {name!r} was started.",
                 fix="start it with `holdfast run APP.py`; it goes on from its last checkpoint.",
             )
-        found = cls(**{**stored, "app": Path(stored["app"])})
+        paths = {key: Path(stored[key]) for key in ("app", "directory") if key in stored}
+        found = cls(**{**stored, **paths})
         if is_carried_out(found.start_from, JobDirectory.at(Path(spec["directory"]))):
             return replace(found, start_from=None, sink_choice=None, allow_dropped=False)
         return found
 
     def load(self) -> Job:
         """The job, as it is to be run."""
-        job = load_job(self.app, self.job_name)
+        with self.in_directory():
+            job = load_job(self.app, self.job_name)
         if self.name is not None:
             job.name = check_name(self.name, "job name")
         if self.parallelism is not None:
             job.parallelism = self.parallelism
         return job
 
+    @contextmanager
+    def in_directory(self) -> Iterator[None]:
+        """Where paths mean what they meant at the first start, wherever a command is typed."""
+        if not self.directory.is_dir():
+            raise NotFoundError(
+                "WORKING_DIRECTORY_GONE",
+                f"{self.directory}, the directory that the job was started in, is gone; "
+                "relative paths of its sources and sinks start there.",
+                fix="bring the directory back; or start the job where its files are now, with "
+                f"`holdfast run {self.app}`: it goes on from its last checkpoint.",
+            )
+        with chdir(self.directory):
+            yield
+
     def arguments(self) -> list[str]:
-        """For `holdfast run`."""
+        """For `holdfast run`, in `directory`."""
         options = [str(self.app.absolute())]
         if self.job_name is not None:
             options += ["--job", self.job_name]
@@ -97,6 +119,7 @@ class Launch:
             ("--available-now", self.available_now),
             ("--allow-non-restored-state", self.allow_dropped),
             ("--claim", self.claim),
+            ("--take-over", self.take_over),
         ):
             if given:
                 options.append(flag)
@@ -121,17 +144,18 @@ class Launch:
             return None
 
         def plan() -> RestorePlan:
-            return plan_start(
-                job,
-                directory,
-                str(self.start_from),
-                savepoints,
-                choice=self.sink_choice,
-                parallelism=job.parallelism,
-                allow_dropped=self.allow_dropped,
-                claim=self.claim,
-                clock=SystemClock(),
-            )
+            with self.in_directory():
+                return plan_start(
+                    job,
+                    directory,
+                    str(self.start_from),
+                    savepoints,
+                    choice=self.sink_choice,
+                    parallelism=job.parallelism,
+                    allow_dropped=self.allow_dropped,
+                    claim=self.claim,
+                    clock=SystemClock(),
+                )
 
         return plan
 
@@ -150,6 +174,7 @@ def run_supervised(
         job=job,
         runtime=partial(runtime_config, settings),
         storage=settings.storage,
+        spec=job_spec(job, directory, launch=launch.to_dict()),
         savepoints=settings.savepoints,
         available_now=launch.available_now,
         parallelism=launch.parallelism,
@@ -157,11 +182,11 @@ def run_supervised(
         heartbeat_timeout=settings.heartbeat_timeout,
         quiet=quiet,
         restore=launch.restore(job, settings),
+        take_over=launch.take_over,
     )
-    with Registry(str(settings.registry_url)) as registry:
+    with launch.in_directory(), Registry(str(settings.registry_url)) as registry:
         registry.ensure_schema()
-        spec = job_spec(job, directory, launch=launch.to_dict())
-        row = registry.register_job(job.name, spec)
+        row = registry.register_job(job.name, request.spec, keep_spec=True)
         with _metrics(settings, job.name):
             return Supervisor(request, registry, row, reporter).run()
 
@@ -192,6 +217,12 @@ def _metrics(settings: Any, job: str) -> Iterator[None]:
 
 def run_unsupervised(launch: Launch, settings: Any, reporter: Reporter) -> RunState:
     """One attempt, in this very process: for debuggers."""
+    if launch.take_over:
+        raise UsageError(
+            "TAKE_OVER_UNSUPERVISED",
+            "--take-over needs a supervisor, which ends what the other run has left.",
+            fix="leave --unsupervised out, or stop the other run first.",
+        )
     job = launch.load()
     runtime = runtime_config(settings)
     return run_job(
@@ -235,6 +266,8 @@ def run_detached(launch: Launch, settings: Any, *, master: str | None) -> Detach
                 stdout=subprocess.DEVNULL,  # a line per epoch for months; the registry has them
                 stderr=output,
                 start_new_session=True,
+                cwd=launch.directory,
+                env=os.environ | _places(settings),
             )
         deadline = time.monotonic() + _DETACH_SECONDS
         while time.monotonic() < deadline:
@@ -251,6 +284,15 @@ def run_detached(launch: Launch, settings: Any, *, master: str | None) -> Detach
         f"{process.pid}, goes on trying.",
         fix=f"`holdfast ps` and `holdfast logs {job.name}` show how far it is.",
     )
+
+
+def _places(settings: Any) -> dict[str, str]:
+    """A settings file in the job's working directory must not send it elsewhere."""
+    return {
+        "HOLDFAST_STORAGE": str(settings.storage),
+        "HOLDFAST_SAVEPOINTS": str(settings.savepoints),
+        "HOLDFAST_REGISTRY_URL": str(settings.registry_url),
+    }
 
 
 def _attempts(registry: Registry, job: str) -> int:

@@ -99,8 +99,11 @@ class Registry:
 
     # -- jobs -----------------------------------------------------------------------
 
-    def register_job(self, name: str, spec: Mapping[str, Any]) -> JobRow:
-        """The job of this name with this spec: a new one, or the known one updated."""
+    def register_job(
+        self, name: str, spec: Mapping[str, Any], *, keep_spec: bool = False
+    ) -> JobRow:
+        """The job of this name with this spec: a new one, or the known one updated, unless what
+        is known of it is to be kept."""
         check_name(name, "job name")
         now = self._clock.now()
         with self._database.write() as connection:
@@ -116,7 +119,7 @@ class Registry:
                         "created": now,
                         "updated": now,
                     },
-                    replace=["spec", "updated"],
+                    replace=["updated"] if keep_spec else ["spec", "updated"],
                 )
             )
             query = select(tables.jobs).where(tables.jobs.c.name == name)

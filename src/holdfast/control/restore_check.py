@@ -78,6 +78,7 @@ def require_fits(launch: Launch, directory: JobDirectory, settings: Any) -> None
         capture_output=True,
         text=True,
         check=False,
+        cwd=launch.directory,
     )
     try:
         parts = json.loads(done.stdout)["parts"]

@@ -13,7 +13,7 @@ import random
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -50,13 +50,14 @@ from holdfast.failure import classify
 from holdfast.job.job import Job
 from holdfast.restart import Failure
 from holdfast.savepoint.store import SavepointStore
-from holdfast.storage.processes import is_session, kill_session
+from holdfast.storage.processes import is_session, kill_session, session_members
 from holdfast.types import parse_duration
 
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _REQUESTS_SECONDS = 0.5
+_HANDOVER_SECONDS = 2 * RENEW_SECONDS
 STOP_SECONDS = 120.0
 """How long a driver may take to finish its epoch once it was asked to."""
 
@@ -77,6 +78,8 @@ class RunRequest:
     runtime: Callable[[], RuntimeConfig]
     """Asked before every attempt: a cluster that came back has another address."""
     storage: Path
+    spec: Mapping[str, Any]
+    """What the registry is to remember of this start."""
     available_now: bool = False
     parallelism: int | None = None
     max_epochs: int | None = None
@@ -87,6 +90,8 @@ class RunRequest:
     """Where the job's own savepoints go."""
     restore: Planned | None = None
     """Where the job goes on from, if not from its last checkpoint."""
+    take_over: bool = False
+    """Whether the job is taken away from somebody who runs it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,10 +139,20 @@ class Supervisor:
         """Until the job ends; raises what made it fail."""
         before = self._directory.lease.read()
         self._left_by_host = before.host if before else None
-        self._lease = self._directory.lease.acquire(self._say_waiting)
+        self._lease = self._directory.lease.acquire(
+            self._say_waiting, take_over=self._request.take_over
+        )
         state, error = RunState.FAILED, None
         try:
+            # Not before the job is ours: a start that is refused must not change what is
+            # remembered of the one that runs.
+            self._quietly(
+                lambda: self._registry.register_job(self._job.name, self._request.spec)
+            )
             self._note_lease(self._lease)
+            if self._request.take_over and before is not None and before.owner:
+                self.note("take_over", f"the job was taken away from {before.who}.")
+                self._await_end_of_others()
             self._end_leftovers()
             with suppress(HoldfastError):
                 self._registry.take_requests(self._row.id)  # meant for an earlier run
@@ -146,6 +161,12 @@ class Supervisor:
                 self.note("restore", self._plan.sentence, **self._plan.summary())
             with self._signals():
                 state, error = self._run_attempts()
+        except ConflictError as lost:
+            # Between two attempts.
+            error = self._directory.lease.taken_from(self._lease)
+            if error is None:
+                raise
+            logger.debug("lease lost reason=%s", lost.name)
         finally:
             self._training.end()
             if self._savepoints is not None:
@@ -184,6 +205,9 @@ class Supervisor:
             if outcome.error is None:
                 self._after_end(outcome.state)
                 return outcome.state, None
+            if self._directory.lease.taken_from(self._lease) is not None:
+                # Nothing to restart, and nothing to tell: the job goes on elsewhere.
+                return RunState.FAILED, outcome.error
             delay = self._delay_after(outcome)
             if delay is None:
                 return RunState.FAILED, outcome.error
@@ -225,11 +249,23 @@ class Supervisor:
                     quiet=request.quiet,
                 )
             )
-            outcome = _Watch(self, driver, attempt).until_end()
+            outcome = self._watched(driver, attempt)
         finally:
             driver.end()
         self._end_attempt(attempt, outcome)
         return outcome
+
+    def _watched(self, driver: DriverHandle, attempt: AttemptRow) -> _Outcome:
+        """How a driver ended. If somebody took the job over, that is why, whatever it was."""
+        try:
+            outcome = _Watch(self, driver, attempt).until_end()
+        except ConflictError as lost:
+            outcome = _Outcome(state=RunState.FAILED, error=lost)
+        if outcome.error is None:
+            return outcome
+        return replace(
+            outcome, error=self._directory.lease.taken_from(self._lease) or outcome.error
+        )
 
     def _plan_to_do(self) -> dict[str, Any] | None:
         """The restore, until an attempt has carried it out."""
@@ -305,6 +341,19 @@ class Supervisor:
         if state is RunState.CANCELED and self._job.checkpoint.on_cancel == "delete":
             self._directory.forget()
             self.note("checkpoint_deleted", "the job was canceled; its state is gone.")
+
+    def _await_end_of_others(self) -> None:
+        """Who renews its lease finds out soon that it has none, and ends its driver itself."""
+        session, started = self._lease.session, self._lease.session_started
+        if session is None or self._left_by_host != socket.gethostname():
+            return
+        until, pause = self._clock.monotonic() + _HANDOVER_SECONDS, threading.Event()
+        while (
+            self._clock.monotonic() < until
+            and is_session(session, started)
+            and session_members(session)
+        ):
+            pause.wait(_POLL_SECONDS)
 
     def _end_leftovers(self) -> None:
         """Whatever an earlier supervisor of this machine has left running."""

@@ -9,14 +9,14 @@ from holdfast.drill.crash_points import CrashPoint
 from holdfast.drill.moments import OF_AN_EPOCH, Moment, disk_error, driver_fault, jvm_kill
 from holdfast.drill.python_faults import PythonAction, PythonFault
 
-Blow = Literal["kill", "pause", "kill supervisor"]
+Blow = Literal["kill", "pause", "kill supervisor", "kill executor"]
 """What is done from outside once the job waits at the moment: SIGKILL or SIGSTOP to the process
-that waits there, or SIGKILL to its supervisor. A signal that a process sends to itself takes
-effect when it likes; one that waits at a gate is where we want it."""
+that waits there, or SIGKILL to its supervisor or its executor. A signal that a process sends to
+itself takes effect when it likes; one that waits at a gate is where we want it."""
 
-Recovery = Literal["restart", "resume", "takeover"]
-"""Who brings the job back: its supervisor; people, with `holdfast resume`; or another
-supervisor, while the driver is only asleep and wakes up later."""
+Recovery = Literal["restart", "resume", "takeover", "executors"]
+"""Who brings the job back: its supervisor; people, with `holdfast resume`; another supervisor,
+while the driver is only asleep and wakes up later; or the executors that are left."""
 
 _RECORD = 150
 """At which record a worker fails: when it has been through some epochs."""
@@ -39,8 +39,9 @@ class Drill:
     injection: CrashPoint | PythonFault
     blow: Blow | None = None
     recovery: Recovery = "restart"
-    ends: Ended
-    """The attempt that the fault strikes. The one after it must finish."""
+    ends: Ended | None
+    """The attempt that the fault strikes. The one after it must finish. None: it must finish
+    itself."""
 
 
 _DIED = Ended(error="DRIVER_DIED", failure_class="lost_driver")
@@ -177,6 +178,19 @@ def _supervisor_kills() -> list[Drill]:
     ]
 
 
+def _executor_kill() -> Drill:
+    """On a cluster: Spark runs the tasks again elsewhere, in the same attempt."""
+    return Drill(
+        name=_named("executor-kill", Moment.M2),
+        fault="executor alone, kill -9 at work",
+        moment=Moment.M2,
+        injection=_record_fault("wait"),
+        blow="kill executor",
+        recovery="executors",
+        ends=None,
+    )
+
+
 EPOCH_DRILLS: tuple[Drill, ...] = (
     *_driver_kills(),
     *_python_kills(),
@@ -185,4 +199,5 @@ EPOCH_DRILLS: tuple[Drill, ...] = (
     *_disk_errors(),
     *_worker_faults(),
     *_supervisor_kills(),
+    _executor_kill(),
 )

@@ -53,6 +53,12 @@ class Play:
         """What was seen on the way."""
         raise NotImplementedError
 
+    def send_backlog(self) -> None:
+        self._edits.send(_BACKLOG)
+
+    def send_later(self) -> None:
+        self._edits.send(_LATER)
+
     def lease_is_stale(self) -> bool:
         lease = self._subject.place.job.lease.read()
         assert lease is not None
@@ -112,14 +118,14 @@ class _EpochPlay(Play):
         self._variables = _variables(drill, subject)
 
     def carry_out(self) -> dict[str, Any]:
-        self._edits.send(_BACKLOG)
+        self.send_backlog()
         first = self._start_first()
         if not self._strikes(first):
             return {}
         supervisor = self._recover(first)
         self._wait(supervisor, lambda: len(self._subject.attempts()) > 1, "the next attempt")
         left_over = self._left_over()
-        self._edits.send(_LATER)
+        self.send_later()
         self._wait(supervisor, self._all_committed, "all rows to be committed")
         refused = self.wake(first) if self._drill.recovery == "takeover" else None
         self._subject.stop(supervisor)

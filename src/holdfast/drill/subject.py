@@ -116,6 +116,10 @@ class Subject:
         except NotFoundError:
             return []
 
+    def event_kinds(self) -> set[str]:
+        """What has happened to the job."""
+        return {event.kind for event in self._registry.events(self._registry.job(JOB).id)}
+
     @property
     def is_held(self) -> bool:
         """Whether a living supervisor has the job."""

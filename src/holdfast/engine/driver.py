@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -55,6 +56,8 @@ from holdfast.guarantees import Guarantee, end_to_end, require
 from holdfast.job.graph import JobGraph
 from holdfast.job.job import Job
 from holdfast.storage.files import make_directory
+
+logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.05
 _REPORT_SECONDS = 1.0
@@ -337,6 +340,7 @@ def _report(
         job=request.job.name,
         attempt=request.attempt,
         resumed=resumed,
+        origin="" if request.restore is None else request.restore.point,
         guarantee=guarantee.level,
         weak_links=guarantee.weak_links,
         parallelism=identity.parallelism,
@@ -361,7 +365,9 @@ class _Counter:
         self._request, self._groups, self._count = request, groups, 0
 
     def begun(self, epoch: int) -> None:
-        """Leave a trace of an epoch that a crash may cut short."""
+        """Leave a trace of an epoch that a crash may cut short. Whoever has been replaced
+        begins none."""
+        _require_not_replaced(self._request)
         self._request.on_epoch(
             EpochRecord(
                 epoch=epoch,
@@ -377,6 +383,16 @@ class _Counter:
         self._count += 1
         if self._request.max_epochs is not None and self._count >= self._request.max_epochs:
             self._request.stop.set()
+
+
+def _require_not_replaced(request: AttemptRequest) -> None:
+    try:
+        request.directory.lease.require_not_past(request.fence)
+    except ConflictError:
+        raise
+    except HoldfastError as error:
+        # A lease that cannot be read is no reason to end; the fence in the sinks remains.
+        logger.warning("lease not read reason=%s", error.name)
 
 
 def _start(trunk: Trunk, runner: EpochRunner, request: AttemptRequest) -> StreamingQuery:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.record import JobEvent
+from holdfast.engine.lost_tasks import LostTask, in_words, read_lost_tasks
 from holdfast.engine.session import has_executors
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Executor:
     failed_tasks: int = 0
     reason: str = ""
     """Why it was lost."""
+    lost_tasks: tuple[LostTask, ...] = ()
+    """Those that it took with it, as far as Spark names them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +65,7 @@ class Watch:
             *(_added(at, seen[name]) for name in self._came(seen)),
             *(
                 _lost(at, self.executors.get(name), seen[name], left)
-                for name in self._left(seen)
+                for name in self.newly_lost(seen)
             ),
         ]
         if left:
@@ -80,7 +83,7 @@ class Watch:
     def _came(self, seen: Mapping[str, Executor]) -> list[str]:
         return [name for name in seen if name not in self.executors]
 
-    def _left(self, seen: Mapping[str, Executor]) -> list[str]:
+    def newly_lost(self, seen: Mapping[str, Executor]) -> list[str]:
         """Spark lists a lost one for a while, with the reason; it is reported once."""
         return [
             name
@@ -102,10 +105,13 @@ def _added(at: datetime, executor: Executor) -> JobEvent:
 
 def _lost(at: datetime, before: Executor | None, now: Executor, left: int) -> JobEvent:
     failed = now.failed_tasks - (before.failed_tasks if before else 0)
-    tasks = now.running_tasks + failed
+    named = now.lost_tasks
+    tasks = max(now.running_tasks + failed, len(named))
     again = {0: "none of its tasks was running", 1: "1 task is run again"}.get(
         tasks, f"{tasks} tasks are run again"
     )
+    if named:
+        again += f" ({in_words(named)})"
     reason = now.reason or "no reason given"
     return JobEvent(
         at=at,
@@ -117,6 +123,7 @@ def _lost(at: datetime, before: Executor | None, now: Executor, left: int) -> Jo
             "address": now.address,
             "reason": now.reason,
             "tasks": tasks,
+            "retried": [task.to_dict() for task in named],
             "left": left,
         },
     )
@@ -156,6 +163,7 @@ def watch_executors(
     if not has_executors(session):
         return lambda: None
     store = session.sparkContext._jsc.sc().statusStore()
+    gateway = session.sparkContext._gateway
     stopped = threading.Event()
 
     def run() -> None:
@@ -163,7 +171,10 @@ def watch_executors(
         while not last:
             last = stopped.wait(every)  # one last look, for what has just happened
             try:
-                watch, events = watch.look(datetime.now(UTC), read_executors(store))
+                seen = read_executors(store)
+                for name in watch.newly_lost(seen):
+                    seen[name] = _with_its_tasks(gateway, store, seen[name])
+                watch, events = watch.look(datetime.now(UTC), seen)
                 for event in events:
                     on_event(event)
             except Exception as error:  # the JVM is gone, or a report was not taken
@@ -184,6 +195,15 @@ def read_executors(store: Any) -> dict[str, Executor]:
     summaries = store.executorList(False)
     found = (_executor(summaries.apply(place)) for place in range(summaries.size()))
     return {executor.id: executor for executor in found if _counts(executor)}
+
+
+def _with_its_tasks(gateway: Any, store: Any, lost: Executor) -> Executor:
+    """Asked only for one that was just lost: it takes many questions to the JVM."""
+    try:
+        return replace(lost, lost_tasks=read_lost_tasks(gateway, store, lost.id))
+    except Exception as error:  # a stage that Spark forgets meanwhile
+        logger.debug("lost tasks not seen executor=%s reason=%r", lost.id, error)
+        return lost
 
 
 def _counts(executor: Executor) -> bool:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
-_SESSION, _STARTED, _STATE = 3, 19, 0
+_SESSION, _STARTED, _STATE, _PARENT = 3, 19, 0, 1
 """Places in /proc/PID/stat, counted behind the name of the program."""
 _POLL_SECONDS = 0.02
 
@@ -31,6 +31,12 @@ def is_alive(pid: int, started: int | None) -> bool:
     if fields is None or fields[_STATE] == "Z":
         return False
     return started is None or int(fields[_STARTED]) == started
+
+
+def parent_of(pid: int) -> int | None:
+    """None if there is no such process, or if it has no parent."""
+    fields = _stat(pid)
+    return (int(fields[_PARENT]) or None) if fields else None
 
 
 def session_members(session: int) -> list[int]:
