@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, JobDefinitionError
 from holdfast.faults import armed
 from spark.timed import LateAware, Sessions
 from spark.workplace import Memory, Workplace
@@ -109,3 +109,32 @@ def test_idle_after_can_be_added_and_left_out(place: Workplace, memory: Memory) 
     write(place, "quiet", "5", [(5, "ann", NOON)])
     place.restore(pipeline("1 min"), rescaled.manifest.id, parallelism=2)
     assert Counter(row[0] for row in rows()) == Counter(range(6))
+
+
+def test_a_source_with_two_readers_may_be_idle(place: Workplace, memory: Memory) -> None:
+    write(place, "quiet", "0", [(0, "ann", NOON)])
+    write(place, "busy", "0", [(1, "bob", NOON)])
+    outs = {name: memory(name) for name in ("one", "other")}
+
+    def pipeline(flow: hf.Flow) -> None:
+        rows = frames(flow, place, "1 min")
+        for name, (out, _) in outs.items():
+            step = flow.key_by(rows, "user").process(f"step-{name}", LateAware(), late="drop")
+            flow.sink(name, step, out)
+
+    place.run(pipeline)
+    for _, rows in outs.values():
+        assert Counter(row[0] for row in rows()) == Counter([0, 1])
+
+
+def test_only_sources_may_be_idle(place: Workplace, memory: Memory) -> None:
+    write(place, "busy", "0", [(1, "bob", NOON)])
+    out, _ = memory("out")
+
+    def pipeline(flow: hf.Flow) -> None:
+        files = hf.sources.Files(place.path / "busy", format="json", schema=SCHEMA)
+        first = flow.stateful("first", flow.source("busy", files).dropDuplicates(["user"]))
+        flow.sink("out", flow.watermark(first, "ts", delay=0, idle_after="1 s"), out)
+
+    with pytest.raises(JobDefinitionError, match="idle_after is for sources"):
+        place.run(pipeline)

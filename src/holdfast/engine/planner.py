@@ -225,6 +225,12 @@ class TrunkPlanner:
         length = f"{delay // timedelta(milliseconds=1)} milliseconds"
         number = len(self._watched)
         sources = sorted({root.partition("/")[0] for root in roots})
+        if idle_after is not None and not all(uid in self._graph.sources for uid in sources):
+            raise JobDefinitionError(
+                "NOT_SUPPORTED",
+                f"idle_after is for sources, and the watermark's rows come from {sources}.",
+                fix="give the source the watermark, before the first step.",
+            )
         self._watched.append(Watched(tuple(sources), idle_after))
         if self._idle_notes is None:
             return frame.withWatermark(column, length)
