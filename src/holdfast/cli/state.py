@@ -216,16 +216,20 @@ def edit(
     output.write_line(f"  use it      holdfast rollback {manifest.identity.name} {manifest.id}")
 
 
+def _value_text(value: Any) -> str:
+    return "" if value is None else output.clean(str(value))
+
+
 _PREFIX_COLUMNS = [
     Column(key="table", title="TABLE"),
-    Column(key="prefix", title="PREFIX", text=output.optional),
+    Column(key="prefix", title="PREFIX", text=_value_text),
     Column(key="keys", title="KEYS", text=output.count, right=True),
     Column(key="share", title="SHARE", text=lambda share: f"{share:.1%}", right=True),
 ]
 
 _GROWTH_COLUMNS = [
     Column(key="table", title="TABLE"),
-    Column(key="prefix", title="PREFIX", text=output.optional),
+    Column(key="prefix", title="PREFIX", text=_value_text),
     Column(key="before", title="KEYS BEFORE", text=output.count, right=True),
     Column(key="after", title="KEYS AFTER", text=output.count, right=True),
     Column(key="growth", title="GROWTH", text=lambda keys: f"{keys:+,}", right=True),
@@ -286,7 +290,3 @@ def _diff_record(found: TableDiff) -> dict[str, Any]:
 
 def _columns_text(columns: Any) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
-
-
-def _value_text(value: Any) -> str:
-    return "" if value is None else output.clean(str(value))
