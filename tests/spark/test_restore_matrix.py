@@ -3,7 +3,8 @@
 A job gets its input in parts. Between them it goes through plain columns into the other
 backend and to more partitions; then to fewer, with a step more and its sinks in another order;
 then back into the first backend, without that step. What it has written in the end is what
-plain Python makes of the whole input.
+plain Python makes of the whole input. So it is when a job is taken back to a savepoint, and
+when an epoch fails after its rows were written and its state was stored.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import pytest
 from pyspark.sql import functions as f
 
 import holdfast as hf
+from holdfast.errors import RunFailedError
+from holdfast.faults import armed
 from holdfast.savepoint.store import verify
 from spark.processes import CountPerTotal, RunningTotal, TotalWithParity
 from spark.timed import GAP, Flag, Sessions
@@ -362,3 +365,25 @@ def test_state_goes_everywhere(tmp_path: Path, check: Check) -> None:
         check.feed_far(heap, -2)
         heap.run(plain)
     check.validate(heap)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_state_after_a_rollback_and_a_crash(tmp_path: Path, check: Check) -> None:
+    place = Workplace(tmp_path, "heap" if check.name != "chains" else "rocksdb")
+    plain = check.pipeline(place, False)
+    check.feed(place, 0)
+    place.run(plain)
+    savepoint = place.take()
+    check.feed(place, 1)
+    place.run(plain)
+    check.feed(place, 2)
+    place.restore(plain, savepoint.manifest.id, "rewind")  # reads the second part again
+    check.feed(place, 3)
+    check.feed_far(place, -1)
+    # All sinks have the epoch and the state has its changes; Spark has not noted its end.
+    with armed("epoch.end=raise"), pytest.raises(RunFailedError, match=r"epoch\.end"):
+        place.run(plain)
+    check.feed_far(place, -2)  # an epoch of its own, in which the watermark of the first counts
+    place.run(plain)
+    check.validate(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from holdfast.control.edits import edit_savepoint
 from holdfast.control.registry import Registry
 from holdfast.control.state_views import StateViews
 from holdfast.errors import CorruptionError, NotFoundError, UsageError
+from holdfast.faults import EXIT_CODE, armed
 from holdfast.savepoint.queries import StateView, counts, diff, get, query
 from holdfast.savepoint.store import verify
 from holdfast.settings import Settings, load_settings
@@ -157,6 +159,21 @@ def test_savepoints_are_compared_and_corrected(place: Workplace) -> None:
     truth = running_totals([*told, *((user, change) for user, _, change in rest)])
     lines = query(view(place, "job"), 'SELECT "user", total FROM balances ORDER BY ALL').rows
     assert Counter(lines) == Counter(dict(truth).items())
+
+
+def test_a_canonical_savepoint_that_was_cut_leaves_no_native_one(place: Workplace) -> None:
+    feed(place, EDITS[:4])
+    place.run(balances(place))
+    crashed = os.fork()
+    if not crashed:
+        with armed("savepoint.native_taken=exit"):
+            place.take_canonical()
+    assert os.waitstatus_to_exitcode(os.waitpid(crashed, 0)[1]) == EXIT_CODE
+    assert place.savepoints.all() == []
+    [left] = place.savepoints.leftovers()  # what gc removes
+    assert list(left.rglob("manifest.json"))
+    with pytest.raises(NotFoundError):
+        place.savepoints.find("latest")
 
 
 def test_damaged_state_is_not_read(place: Workplace) -> None:

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 
 from holdfast.checkpoint.identity import JobDirectory, JobIdentity
 from holdfast.checkpoint.restore_plan import RestorePlan, SinkBeyond
 from holdfast.checkpoint.timelines import Timeline
 from holdfast.cli.main import main
-from holdfast.cli.operations import conclude
+from holdfast.cli.operations import conclude, epochs
 from holdfast.control import operations
 from holdfast.control.app import load_job
 from holdfast.control.forks import prepare_fork
@@ -227,3 +228,15 @@ def test_code_that_does_not_fit_is_refused_before_the_job_is_stopped(
     monkeypatch.setattr(operations, "_suspended", stopped)
     with pytest.raises(StateMismatchError, match="KEYS_CHANGED"):
         upgrade(said.place, said.row, said.app, healthy_epochs=1, timeout=1)
+
+
+@pytest.mark.parametrize("given", ["3", "3 epochs", "3epochs", " 03 ", 3])
+def test_epochs_are_taken_with_and_without_the_word(given: str | int) -> None:
+    assert epochs(given) == 3
+    assert epochs("1 epoch") == 1
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "3 s", "epochs", "", "1.5"])
+def test_what_is_no_number_of_epochs_is_refused(given: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        epochs(given)

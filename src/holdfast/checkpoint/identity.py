@@ -6,6 +6,7 @@
     ├── lock            held while the lease changes hands
     ├── checkpoint/     Spark's checkpoint; nobody but Spark writes into it. A job that was
     │                   started from an older point goes on in `checkpoint.t1.7`, and so on
+    ├── idle.json       sources that the watermark does not wait for; only with idle_after
     ├── sizes/          state size per key group after each of the last epochs
     └── logs/
 

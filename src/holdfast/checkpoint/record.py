@@ -101,6 +101,8 @@ class EpochRecord:
     watermark: datetime | None = None
     late: Mapping[str, int] = field(default_factory=dict)
     """Late records by step: what the watermark had passed when it arrived."""
+    waited_for: Mapping[str, bool] = field(default_factory=dict)
+    """Sources with a watermark: whether the job's watermark waits for each, or it is idle."""
     offsets: Mapping[str, Any] = field(default_factory=dict)
     latest: Mapping[str, Any] = field(default_factory=dict)
     """Where the source itself ended, by its uid, in the form of `offsets`; if it tells."""
@@ -132,7 +134,7 @@ class EpochRecord:
         plain["phases"] = dict(self.phases)
         plain["state"] = {uid: vars(size).copy() for uid, size in self.state.items()}
         plain["sinks"] = {uid: vars(result).copy() for uid, result in self.sinks.items()}
-        for name in ("late", "offsets", "latest", "lag"):
+        for name in ("late", "waited_for", "offsets", "latest", "lag"):
             plain[name] = dict(plain[name])
         return plain
 

@@ -27,6 +27,7 @@ from holdfast.cli.options import (
 from holdfast.cli.output import Column
 from holdfast.control.growth import growth
 from holdfast.errors import HoldfastError
+from holdfast.event_time.idleness import watermark_doings
 
 if TYPE_CHECKING:
     from holdfast.control.registry import AttemptRow, JobRow
@@ -69,6 +70,7 @@ _SOURCE_COLUMNS = [
     Column(key="lag", title="LAG", text=output.count, right=True),
     Column(key="epoch", title="AS OF EPOCH", right=True),
     Column(key="moved", title="LAST MOVED", text=output.time_of_day),
+    Column(key="watermark", title="WATERMARK", text=output.optional),
 ]
 
 _SINK_COLUMNS = [
@@ -209,6 +211,8 @@ def _source_rows(committed: list[EpochRecord]) -> list[dict[str, Any]]:
     if not committed:
         return []
     last = committed[-1]
+    moved = {uid: _last_moved(uid, committed) for uid in last.offsets}
+    doings = watermark_doings(moved, last.waited_for)
     return [
         {
             "source": uid,
@@ -216,7 +220,8 @@ def _source_rows(committed: list[EpochRecord]) -> list[dict[str, Any]]:
             "lag": last.lag.get(uid),
             "lags": lag_of(position, last.latest.get(uid)),
             "epoch": last.epoch,
-            "moved": _last_moved(uid, committed),
+            "moved": moved[uid],
+            "watermark": doings.get(uid),
         }
         for uid, position in last.offsets.items()
     ]
@@ -240,8 +245,7 @@ def _partition_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _last_moved(uid: str, committed: list[EpochRecord]) -> datetime | None:
-    """When a source last had something new. Of several sources with a watermark, the one that
-    stands still holds it back."""
+    """When a source last had something new."""
     for before, after in zip(committed[-2::-1], committed[:0:-1], strict=True):
         if before.offsets.get(uid) != after.offsets.get(uid):
             return after.started

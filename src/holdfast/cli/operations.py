@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -78,6 +79,14 @@ def rollback(
     conclude(outcome, as_json=json_output)
 
 
+def epochs(given: str | int) -> int:
+    """A number of epochs, with or without the word."""
+    number = re.fullmatch(r"\s*0*([1-9]\d*)\s*(?:epochs?)?\s*", str(given))
+    if number is None:
+        raise typer.BadParameter(f"{str(given)!r} is no number of epochs, such as 3.")
+    return int(number[1])
+
+
 def upgrade(
     job: JobArgument,
     app: Annotated[Path, typer.Argument(metavar="APP.py", help="The file with the new code.")],
@@ -87,8 +96,8 @@ def upgrade(
         typer.Option(
             "--healthy-after",
             metavar="N",
-            min=1,
-            help="Epochs that prove that it works.",
+            parser=epochs,
+            help="Epochs that prove that it works: 3, or '3 epochs'.",
         ),
     ] = 3,
     timeout: Timeout = 180,

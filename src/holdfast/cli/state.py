@@ -104,15 +104,33 @@ def diff(
         list[str] | None,
         typer.Option("--key", metavar="KEY", help="Only this key; once per key column."),
     ] = None,
+    by_prefix: Annotated[
+        int | None,
+        typer.Option(
+            "--by-prefix",
+            metavar="N",
+            min=1,
+            help="Only how many keys there are by the first N characters, before and after.",
+        ),
+    ] = None,
     limit: Limit = 20,
     home: HomeOption = None,
     json_output: JsonOption = False,
 ) -> int:
     """Show which keys are new, gone or have other values. Exit code 1 if there are any."""
+    from holdfast.savepoint.prefixes import compare_prefixes
     from holdfast.savepoint.queries import diff as compare
 
+    if by_prefix is not None and key:
+        raise typer.BadParameter("it counts many keys, and --key is one: leave one out.")
     with _views(home, quiet=json_output) as views:
         first, second = views.open(before), views.open(after)
+    if by_prefix is not None:
+        grown = compare_prefixes(first, second, by_prefix, table=uid)
+        rows = [asdict(each) | {"growth": each.growth} for each in grown]
+        title = f"{first.title} -> {second.title}"
+        _show_by_prefix(title, rows, _GROWTH_COLUMNS, limit, as_json=json_output)
+        return 0 if all(each.growth == 0 for each in grown) else 1
     found = compare(first, second, table=uid, key=key or (), limit=limit)
     if json_output:
         output.print_json([_diff_record(each) for each in found])
@@ -121,6 +139,32 @@ def diff(
         for each in found:
             _show_diff(each)
     return 0 if all(each.same for each in found) else 1
+
+
+@app.command()
+def prefixes(
+    where: Where,
+    uid: Annotated[
+        str | None, typer.Argument(metavar="[UID]", help="The step; default: all of them.")
+    ] = None,
+    *,
+    length: Annotated[
+        int, typer.Option("--length", metavar="N", min=1, help="Characters of a prefix.")
+    ] = 3,
+    limit: Limit = 20,
+    home: HomeOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Count the keys by the first characters of their first column, the most first.
+
+    `holdfast state diff A B --by-prefix N` shows which of them have grown.
+    """
+    from holdfast.savepoint.prefixes import count_prefixes
+
+    with _views(home, quiet=json_output) as views:
+        view = views.open(where)
+    found = [asdict(each) for each in count_prefixes(view, length, table=uid)]
+    _show_by_prefix(view.title, found, _PREFIX_COLUMNS, limit, as_json=json_output)
 
 
 @app.command()
@@ -172,6 +216,42 @@ def edit(
     output.write_line(f"  use it      holdfast rollback {manifest.identity.name} {manifest.id}")
 
 
+def _value_text(value: Any) -> str:
+    return "" if value is None else output.clean(str(value))
+
+
+_PREFIX_COLUMNS = [
+    Column(key="table", title="TABLE"),
+    Column(key="prefix", title="PREFIX", text=_value_text),
+    Column(key="keys", title="KEYS", text=output.count, right=True),
+    Column(key="share", title="SHARE", text=lambda share: f"{share:.1%}", right=True),
+]
+
+_GROWTH_COLUMNS = [
+    Column(key="table", title="TABLE"),
+    Column(key="prefix", title="PREFIX", text=_value_text),
+    Column(key="before", title="KEYS BEFORE", text=output.count, right=True),
+    Column(key="after", title="KEYS AFTER", text=output.count, right=True),
+    Column(key="growth", title="GROWTH", text=lambda keys: f"{keys:+,}", right=True),
+]
+
+
+def _show_by_prefix(
+    title: str, rows: list[dict[str, Any]], columns: list[Column], limit: int, *, as_json: bool
+) -> None:
+    """`limit` is for people, and for each table."""
+    if as_json:
+        output.print_json(rows)
+        return
+    output.write_line(output.clean(title))
+    shown: list[dict[str, Any]] = []
+    for table in dict.fromkeys(row["table"] for row in rows):
+        shown += [row for row in rows if row["table"] == table][:limit]
+    output.show_rows(shown, columns, as_json=False, empty="There are no keys.")
+    if len(shown) < len(rows):
+        output.write_line(f"There are {len(rows) - len(shown):,} more prefixes: --limit.")
+
+
 @contextmanager
 def _views(home: Path | None, *, quiet: bool) -> Iterator[StateViews]:
     from holdfast.control.state_views import StateViews
@@ -210,7 +290,3 @@ def _diff_record(found: TableDiff) -> dict[str, Any]:
 
 def _columns_text(columns: Any) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
-
-
-def _value_text(value: Any) -> str:
-    return "" if value is None else output.clean(str(value))

@@ -14,6 +14,7 @@ from holdfast.checkpoint.spark_files import batch_files
 from holdfast.clock import Clock
 from holdfast.config import RuntimeConfig
 from holdfast.control.registry import JobRow, Registry
+from holdfast.faults import fault_point
 from holdfast.savepoint.canonical import CanonicalState
 from holdfast.savepoint.store import (
     CHECKPOINT,
@@ -57,12 +58,16 @@ def take_canonical(
     progress: Progress = silent,
 ) -> Savepoint:
     """The same with its state as plain columns. Spark reads it from a savepoint that is taken
-    first, so the job does not notice this one either."""
-    native = take_savepoint(registry, row, store, clock, label=label, progress=progress)
-    try:
+    first, so the job does not notice this one either.
+
+    That one lies inside an unfinished one: it is nobody's to find, also after a crash, and
+    `gc` removes it then.
+    """
+    with store.draft(row.name, clock.now()) as aside:
+        inner = SavepointStore(aside.path)
+        native = take_savepoint(registry, row, inner, clock, label=label, progress=progress)
+        fault_point("savepoint.native_taken")
         return canonical_copy(native, store, clock, runtime, progress)
-    finally:
-        store.delete(native)
 
 
 def canonical_copy(

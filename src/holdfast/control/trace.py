@@ -241,7 +241,9 @@ class _NotingPlanner:
             self.unread[uid, BAD_SIDE] = 'on_bad_record="skip"'
         return TracedFrame(self, _Known(uid=uid, columns=columns, sides=sides))
 
-    def watermark(self, frame: TracedFrame, column: str, delay: timedelta) -> TracedFrame:
+    def watermark(
+        self, frame: TracedFrame, column: str, delay: timedelta, idle_after: timedelta | None
+    ) -> TracedFrame:
         self.note_watermark(column, delay)
         return TracedFrame(self, replace(frame.hf_known, event_time=column, sides=None))
 

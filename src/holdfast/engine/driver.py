@@ -40,6 +40,7 @@ from holdfast.engine.epochs import EpochRunner, LatestSizes
 from holdfast.engine.executors import watch_executors
 from holdfast.engine.failures import explain
 from holdfast.engine.group_offsets import GroupOffsets
+from holdfast.engine.idle import NOTES, IdleNotes
 from holdfast.engine.jvm import KnownJvm
 from holdfast.engine.kafka_start import check_kafka
 from holdfast.engine.modules import ship_modules
@@ -90,8 +91,7 @@ class AttemptRequest:
 def run_attempt(request: AttemptRequest) -> bool:
     """Run until the query ends. True: it ended by itself; False: it was asked to stop."""
     job, directory = request.job, request.directory
-    timings: dict[str, float] = {}
-    began = time.monotonic()
+    timings, began = dict[str, float](), time.monotonic()
 
     def note(step: str) -> None:
         timings[step] = round(time.monotonic() - began, 3)
@@ -113,6 +113,7 @@ def run_attempt(request: AttemptRequest) -> bool:
         trunk = plan_trunk(job, session, settings, directory.path)
         sources = dict(trunk.graph.sources)
         guarantee = _possible_guarantee(request, trunk, spark)
+        idle = _idle_notes(request, trunk, settings.run_id, resumed=resumed)
         note("plan")
         identity = _adopted(request, identity, trunk, session, settings)
         writers = _open_sinks(request, trunk, identity)
@@ -146,6 +147,7 @@ def run_attempt(request: AttemptRequest) -> bool:
             natives=trunk.reported_natives,
             positions=trunk.positions,
             outcomes=ToldByProgress(trunk) if job.is_real_time else runner.outcomes,
+            idle=idle,
             on_entries=directory.sizes.note_entries,
             on_epoch=epochs,
         )
@@ -191,6 +193,18 @@ def _possible_guarantee(
     if job.is_real_time:
         check_real_time(job, trunk, session, available_now=request.available_now)
     return guarantee
+
+
+def _idle_notes(
+    request: AttemptRequest, trunk: Trunk, run_id: str, *, resumed: bool
+) -> IdleNotes:
+    """What is known of idle sources; nothing, for a job that does not go on where it was."""
+    notes = request.directory.path / NOTES
+    if not resumed or request.restore is not None:
+        notes.unlink(missing_ok=True)
+    # With "max" nobody is waited for.
+    watched = trunk.watched if request.job.watermark_policy == "min" else ()
+    return IdleNotes(notes, run_id, watched)
 
 
 def _unless_replaced(request: AttemptRequest, error: HoldfastError) -> HoldfastError:

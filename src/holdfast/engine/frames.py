@@ -91,7 +91,8 @@ def lineage(frame: DataFrame) -> Lineage:
         if kind == "SubqueryAlias":
             alias = node.alias()
             if alias.startswith(_ROOT_MARK):
-                roots.add(alias.removeprefix(_ROOT_MARK))
+                if not alias.endswith(CLOCK_MARK):
+                    roots.add(alias.removeprefix(_ROOT_MARK))
                 continue
         if _is_stateful(node, kind):
             stateful.append((kind, node.simpleString(80).strip()))

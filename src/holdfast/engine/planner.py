@@ -30,6 +30,13 @@ from holdfast.engine.frames import (
     marks_in_order,
     stateful_positions,
 )
+from holdfast.engine.idle import (
+    NOTES,
+    beater,
+    with_beats,
+    with_largest_time,
+    without_beats,
+)
 from holdfast.engine.readers import Reader
 from holdfast.engine.session import allow_unnamed_sources
 from holdfast.engine.trunk import (
@@ -51,6 +58,7 @@ from holdfast.engine.worker import (
 )
 from holdfast.errors import JobDefinitionError
 from holdfast.event_time.build import event_time_missing, windowed
+from holdfast.event_time.idleness import Watched
 from holdfast.event_time.process import WindowProcess
 from holdfast.event_time.step import WindowStep
 from holdfast.event_time.windowing import LateWindowPolicy, Windowing
@@ -108,10 +116,11 @@ def plan_trunk(
     """Plan a job. The pipeline may be run up to three times: what is read by whom is known
     only at its end, and decides how sources are named and which outputs are passed on."""
 
-    def run(*, named: bool, passed_on: frozenset[str]) -> TrunkPlanner:
+    def run(*, named: bool, passed_on: frozenset[str], observed: bool) -> TrunkPlanner:
         graph = JobGraph()
         sources = reader(session, job_directory, named=named)
-        planner = TrunkPlanner(graph, settings, sources, passed_on)
+        idle_notes = job_directory / NOTES if observed else None
+        planner = TrunkPlanner(graph, settings, sources, passed_on, idle_notes)
         job.declared_pipeline(Flow(planner, graph))
         if not graph.sinks:
             raise JobDefinitionError(
@@ -121,14 +130,15 @@ def plan_trunk(
             )
         return planner
 
-    survey = run(named=True, passed_on=frozenset())
+    survey = run(named=True, passed_on=frozenset(), observed=False)
     named = not survey.read_twice()
     passed_on = survey.outputs_read()
     final = survey
     if not named:
         allow_unnamed_sources(session)
-    if not named or survey.needs_pass_through(passed_on):
-        final = run(named=named, passed_on=passed_on)
+    observed = survey.may_be_idle()
+    if not named or survey.needs_pass_through(passed_on) or observed:
+        final = run(named=named, passed_on=passed_on, observed=observed)
     return final.trunk(named)
 
 
@@ -158,9 +168,13 @@ class TrunkPlanner:
         settings: StepSettings,
         reader: Reader,
         passed_on: frozenset[str],
+        idle_notes: Path | None,
     ) -> None:
         self._graph, self._settings = graph, settings
         self._reader, self._passed_on = reader, passed_on
+        self._idle_notes = idle_notes
+        """Where it is noted which sources are idle; None if none of them may be."""
+        self._watched: list[Watched] = []
         self._steps: dict[str, _Step] = {}
         self._natives: dict[str, tuple[DataFrame, Lineage, str]] = {}
         self._side_reads: set[str] = set()
@@ -188,7 +202,9 @@ class TrunkPlanner:
             sides={name: partial(side, name) for name in sides},
         )
 
-    def watermark(self, frame: DataFrame, column: str, delay: timedelta) -> DataFrame:
+    def watermark(
+        self, frame: DataFrame, column: str, delay: timedelta, idle_after: timedelta | None
+    ) -> DataFrame:
         kind = frame.schema[column].dataType.simpleString()
         if kind not in ("timestamp", "timestamp_ntz"):
             raise JobDefinitionError(
@@ -196,7 +212,8 @@ class TrunkPlanner:
                 f"the watermark's column {column!r} is {kind}, not a timestamp.",
                 fix=f'cast it: frame.withColumn("{column}", F.to_timestamp("{column}")).',
             )
-        for root in lineage(frame).roots:
+        roots = lineage(frame).roots
+        for root in roots:
             if root.partition("/")[0] in self._steps:
                 raise JobDefinitionError(
                     "NOT_SUPPORTED",
@@ -205,7 +222,25 @@ class TrunkPlanner:
                     fix="give the source a watermark, and keep what needs event time in the "
                     "first step.",
                 )
-        return frame.withWatermark(column, f"{delay // timedelta(milliseconds=1)} milliseconds")
+        length = f"{delay // timedelta(milliseconds=1)} milliseconds"
+        number = len(self._watched)
+        sources = sorted({root.partition("/")[0] for root in roots})
+        if idle_after is not None and not all(uid in self._graph.sources for uid in sources):
+            raise JobDefinitionError(
+                "NOT_SUPPORTED",
+                f"idle_after is for sources, and the watermark's rows come from {sources}.",
+                fix="give the source the watermark, before the first step.",
+            )
+        self._watched.append(Watched(tuple(sources), idle_after))
+        if self._idle_notes is None:
+            return frame.withWatermark(column, length)
+        frame = with_largest_time(frame, number, column)
+        if idle_after is None:
+            return frame.withWatermark(column, length)
+        ticks = mark_root(self._reader.ticks(sources[0]), f"{sources[0]}{CLOCK_MARK}")
+        beat = beater(self._idle_notes, self._settings.run_id, number)
+        beaten = with_beats(frame, ticks, column, beat)
+        return without_beats(beaten.withWatermark(column, length))
 
     def ingestion_time(self, frame: DataFrame, column: str) -> DataFrame:
         return frame.withColumn(column, f.current_timestamp())
@@ -477,6 +512,10 @@ class TrunkPlanner:
             + [request.lineage.roots for request in self._sinks]
         )
 
+    def may_be_idle(self) -> bool:
+        """Whether a source that is silent for long is no longer waited for."""
+        return any(each.idle_after is not None for each in self._watched)
+
     def read_twice(self) -> bool:
         """Whether a source has several readers. Spark refuses a named source then."""
         readers: dict[str, int] = {}
@@ -547,6 +586,7 @@ class TrunkPlanner:
                 uid for uid in marks if uid in self._graph.sources or uid.endswith(CLOCK_MARK)
             ),
             reported_natives=tuple(uid for uid in marks if uid in self._natives),
+            watched=tuple(self._watched),
             carried=carried,
             positions=stateful_positions(
                 frame, {uid: step.blocks for uid, step in self._steps.items()}

@@ -68,7 +68,7 @@ class _NothingToRead(Reader):
             sides[BAD_SIDE] = self._nothing(uid, source.bad_schema)
         return self._nothing(uid, source.row_schema), sides
 
-    def clock(self, uid: str) -> DataFrame:
+    def ticks(self, uid: str) -> DataFrame:
         return self._nothing(f"{uid}-clock", "timestamp timestamp, value bigint")
 
     def _nothing(self, uid: str, ddl: str) -> DataFrame:

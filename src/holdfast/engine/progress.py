@@ -21,6 +21,7 @@ from holdfast.checkpoint.kafka_positions import is_position, lag_of, total
 from holdfast.checkpoint.record import EpochRecord, EpochStatus, StateSize
 from holdfast.engine.epochs import EpochOutcome
 from holdfast.engine.frames import CLOCK_MARK
+from holdfast.engine.idle import IdleNotes
 from holdfast.engine.record_reasons import SKIPPED_PREFIX
 
 logger = logging.getLogger(__name__)
@@ -49,12 +50,13 @@ class ProgressListener(StreamingQueryListener):
         natives: tuple[str, ...],
         positions: Mapping[str, int],
         outcomes: dict[int, EpochOutcome],
+        idle: IdleNotes,
         on_entries: Callable[[int, Mapping[str, int]], None],
         on_epoch: Callable[[EpochRecord], None],
     ) -> None:
         self._attempt, self._checkpoint, self._incremental = attempt, checkpoint, incremental
         self._sources, self._natives, self._positions = sources, natives, positions
-        self._on_entries = on_entries
+        self._idle, self._on_entries = idle, on_entries
         self._outcomes, self._on_epoch = outcomes, on_epoch
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
@@ -90,12 +92,15 @@ class ProgressListener(StreamingQueryListener):
             for uid, source in zip(self._sources, progress.get("sources", []), strict=False)
             if not uid.endswith(CLOCK_MARK)
         ]
+        ended = started + timedelta(milliseconds=took)
+        rows = {uid: source.get("numInputRows", 0) for uid, source in sources}
+        self._idle.follow(progress, rows, started, ended)
         return EpochRecord(
             epoch=epoch,
             attempt=self._attempt,
             status=EpochStatus.COMMITTED,
             started=started,
-            ended=started + timedelta(milliseconds=took),
+            ended=ended,
             phases={
                 **phases,
                 "sinks": round(outcome.sink_seconds, 3),
@@ -104,6 +109,7 @@ class ProgressListener(StreamingQueryListener):
             },
             # Spark's own total has the ticks of our clock in it.
             input_rows=sum(source.get("numInputRows", 0) for _, source in sources),
+            waited_for={uid: not idle for uid, idle in self._idle.sources.items()},
             skipped_rows=_skipped(progress),
             output_rows=sum(sink.rows for sink in outcome.sinks.values()),
             bytes_written=sum(sink.bytes for sink in outcome.sinks.values()),

@@ -73,12 +73,15 @@ class Reader:
         Timers in processing time need epochs also when nothing arrives, and Spark runs none
         after a restart until a source has something new.
         """
+        return self.ticks(uid).where("false")
+
+    def ticks(self, uid: str) -> DataFrame:
+        """As `clock`, with a row per second. `uid` is that of a step or of a source."""
         stream = self._session.readStream.format("rate")
         if self._named:
             stream = stream.name(spark_source_name(f"{uid}-clock"))
-        return (
-            stream.option("rowsPerSecond", 1).option("numPartitions", 1).load().where("false")
-        )
+        ticks: DataFrame = stream.option("rowsPerSecond", 1).option("numPartitions", 1).load()
+        return ticks
 
     def _named_stream(self, uid: str, fmt: str) -> Any:
         stream = self._session.readStream.format(fmt)

@@ -70,6 +70,11 @@ def _check_parts(job: Job, trunk: Trunk) -> None:
                 "written.",
                 f"leave {what} out.",
             )
+    if any(each.idle_after is not None for each in trunk.watched):
+        raise _refused(
+            "a watermark has idle_after, which needs a clock that this mode cannot read.",
+            "leave idle_after out, or latency.",
+        )
     if len(trunk.sinks) != 1 or not isinstance(trunk.sinks[0].sink, KafkaSink):
         sinks = ", ".join(f"{uid!r} ({sink.describe()})" for uid, sink in graph.sinks.items())
         raise _refused(

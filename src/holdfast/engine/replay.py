@@ -65,7 +65,9 @@ class EpochPlanner:
             },
         )
 
-    def watermark(self, frame: DataFrame, column: str, delay: timedelta) -> DataFrame:
+    def watermark(
+        self, frame: DataFrame, column: str, delay: timedelta, idle_after: timedelta | None
+    ) -> DataFrame:
         return frame
 
     def ingestion_time(self, frame: DataFrame, column: str) -> DataFrame:

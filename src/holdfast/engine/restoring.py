@@ -170,8 +170,9 @@ class Restore:
         remove_tree(place)
 
     def _source_names(self) -> list[str]:
-        clocks = [f"{uid}-clock" for uid in self.code.graph.steps]
-        return [*self.code.graph.sources, *clocks]
+        graph = self.code.graph
+        clocks = [f"{uid}-clock" for uid in (*graph.steps, *graph.sources)]
+        return [*graph.sources, *clocks]
 
     def _step(self, uid: str) -> StoredStep:
         stored = self.plan.identity

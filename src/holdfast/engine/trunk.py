@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 
 from holdfast.engine.frames import StreamFrame, mark_root
 from holdfast.engine.worker import unpacker
+from holdfast.event_time.idleness import Watched
 from holdfast.event_time.windowing import Windowing
 from holdfast.event_time.windows import AlignedWindows
 from holdfast.job.graph import JobGraph
@@ -60,6 +61,8 @@ class Trunk:
     """Source uids in the order in which Spark reports their progress."""
     reported_natives: tuple[str, ...]
     """Uids of Spark's own stateful operators in the order in which it reports them."""
+    watched: tuple[Watched, ...] = ()
+    """The watermarks, in the order of their declaration."""
     carried: Mapping[str, str] = field(default_factory=dict)
     """Process step to the cut whose blocks hold its output."""
     positions: Mapping[str, int] = field(default_factory=dict)

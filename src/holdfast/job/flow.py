@@ -39,7 +39,9 @@ class Planner(Protocol):
 
     def columns(self, frame: Any) -> list[str]: ...
 
-    def watermark(self, frame: Any, column: str, delay: timedelta) -> Any: ...
+    def watermark(
+        self, frame: Any, column: str, delay: timedelta, idle_after: timedelta | None
+    ) -> Any: ...
 
     def ingestion_time(self, frame: Any, column: str) -> Any: ...
 
@@ -104,17 +106,34 @@ class Flow:
         return self._planner.read(uid, source)  # type: ignore[no-any-return]
 
     def watermark(
-        self, frame: DataFrame, column: str, *, delay: str | timedelta | float
+        self,
+        frame: DataFrame,
+        column: str,
+        *,
+        delay: str | timedelta | float,
+        idle_after: str | timedelta | float | None = None,
     ) -> DataFrame:
         """Give a stream event time: `column` says when each record happened.
 
         The watermark is the largest time seen so far, less `delay`. A record at or before it
-        is late.
+        is late. With several sources the smallest watermark counts; one that has had no rows
+        for `idle_after` is no longer waited for.
         """
         self._check_frame(frame, "watermark")
         self._check_column(frame, column, "watermark")
         length = parse_duration(delay, "delay of the watermark")
-        return self._planner.watermark(frame, column, length)  # type: ignore[no-any-return]
+        patience = None
+        if idle_after is not None:
+            patience = parse_duration(idle_after, "idle_after of the watermark")
+            if patience <= timedelta(0):
+                raise JobDefinitionError(
+                    "INVALID_OPTION",
+                    f"idle_after of the watermark is {shorten(idle_after)} ({user_line()}).",
+                    fix='give the time without rows after which a source is idle: "1 min".',
+                )
+        return self._planner.watermark(  # type: ignore[no-any-return]
+            frame, column, length, patience
+        )
 
     def ingestion_time(self, frame: DataFrame, column: str) -> DataFrame:
         """Add a timestamp column: when the epoch that read the record began."""

@@ -89,16 +89,16 @@ class StateView:
 
 def counts(view: StateView) -> list[dict[str, Any]]:
     """The tables: their columns and how many keys they have."""
-    with _connected(view) as database:
+    with connected(view) as database:
         return [
             {
                 "table": table.name,
                 "kind": table.kind,
-                "keys": _scalar(database, f"SELECT count(*) FROM {_name(table.name)}"),
+                "keys": _scalar(database, f"SELECT count(*) FROM {quoted(table.name)}"),
                 "columns": {
                     name: kind
                     for name, kind, *_ in database.execute(
-                        f"DESCRIBE {_name(table.name)}"
+                        f"DESCRIBE {quoted(table.name)}"
                     ).fetchall()
                 },
             }
@@ -110,8 +110,8 @@ def get(view: StateView, uid: str, key: Sequence[str]) -> Answer:
     """The row of one key, whose parts are given as text."""
     table = view.table(uid)
     _require_whole_key(table, key)
-    same = " AND ".join(f"CAST({_name(name)} AS VARCHAR) = ?" for name in table.keys)
-    return query(view, f"SELECT * FROM {_name(table.name)} WHERE {same}", parameters=key)
+    same = " AND ".join(f"CAST({quoted(name)} AS VARCHAR) = ?" for name in table.keys)
+    return query(view, f"SELECT * FROM {quoted(table.name)} WHERE {same}", parameters=key)
 
 
 def _require_whole_key(table: Table, key: Sequence[str]) -> None:
@@ -127,7 +127,7 @@ def _require_whole_key(table: Table, key: Sequence[str]) -> None:
 def query(
     view: StateView, sql: str, *, limit: int | None = None, parameters: Sequence[Any] = ()
 ) -> Answer:
-    with _connected(view) as database, _sql_errors(view):
+    with connected(view) as database, _sql_errors(view):
         found = database.execute(sql, list(parameters))
         columns = tuple(column[0] for column in found.description or ())
         rows = found.fetchall() if limit is None else found.fetchmany(limit + 1)
@@ -175,7 +175,7 @@ def diff(
         names = [table]
         if key:
             _require_whole_key(after.table(table), key)
-    with _connected(before, "a") as database:
+    with connected(before, "a") as database:
         _attach(database, after, "b")
         return [
             _compared(database, before, after, name, key=key, limit=limit) for name in names
@@ -193,7 +193,7 @@ def _compared(
 ) -> TableDiff:
     sides = {"a": before, "b": after}
     known = {
-        side: _columns(database, f"{side}.{_name(name)}")
+        side: _columns(database, f"{side}.{quoted(name)}")
         for side, view in sides.items()
         if any(each.name == name for each in view.tables)
     }
@@ -211,16 +211,16 @@ def _compared(
         if column not in keys and column != _PARTITION
     ]
     parts = {side: _side(side, name, known.get(side), keys, variables) for side in sides}
-    on = " AND ".join(f"a.{_name(key)} IS NOT DISTINCT FROM b.{_name(key)}" for key in keys)
-    other = " OR ".join(f"a.{_name(v)} IS DISTINCT FROM b.{_name(v)}" for v in variables)
+    on = " AND ".join(f"a.{quoted(key)} IS NOT DISTINCT FROM b.{quoted(key)}" for key in keys)
+    other = " OR ".join(f"a.{quoted(v)} IS DISTINCT FROM b.{quoted(v)}" for v in variables)
     change = (
         "CASE WHEN a.__here IS NULL THEN 'added' WHEN b.__here IS NULL THEN 'removed' "
         f"WHEN {other or 'false'} THEN 'changed' END"
     )
-    columns = [f"COALESCE(a.{_name(key)}, b.{_name(key)}) AS {_name(key)}" for key in keys]
+    columns = [f"COALESCE(a.{quoted(key)}, b.{quoted(key)}) AS {quoted(key)}" for key in keys]
     for variable in variables:
-        columns.append(f"a.{_name(variable)} AS {_name(f'{variable} before')}")
-        columns.append(f"b.{_name(variable)} AS {_name(f'{variable} after')}")
+        columns.append(f"a.{quoted(variable)} AS {quoted(f'{variable} before')}")
+        columns.append(f"b.{quoted(variable)} AS {quoted(f'{variable} after')}")
     joined = f"FROM ({parts['a']}) a FULL JOIN ({parts['b']}) b ON {on}"
     database.execute(
         f"CREATE OR REPLACE TEMP TABLE found AS SELECT {change} AS change, "
@@ -228,12 +228,12 @@ def _compared(
     )
     if key:
         others = " OR ".join(
-            f"CAST({_name(column)} AS VARCHAR) IS DISTINCT FROM {_text(part)}"
+            f"CAST({quoted(column)} AS VARCHAR) IS DISTINCT FROM {_text(part)}"
             for column, part in zip(keys, key, strict=True)
         )
         database.execute(f"DELETE FROM found WHERE {others}")
     numbers = dict(database.execute("SELECT change, count(*) FROM found GROUP BY 1").fetchall())
-    order = ", ".join(_name(key) for key in keys)
+    order = ", ".join(quoted(key) for key in keys)
     shown = database.execute(f"SELECT * FROM found ORDER BY change, {order} LIMIT {limit}")
     names = tuple(column[0] for column in shown.description or ())
     rows = tuple(shown.fetchall())
@@ -258,10 +258,10 @@ def _side(
     """One side of a comparison, with all columns that either side has."""
     if known is None:
         other = "a" if side == "b" else "b"
-        return f"SELECT *, true AS __here FROM {other}.{_name(name)} WHERE false"
-    columns = [_name(key) for key in keys]
-    columns += [_name(v) if v in known else f"NULL AS {_name(v)}" for v in variables]
-    return f"SELECT {', '.join(columns)}, true AS __here FROM {side}.{_name(name)}"
+        return f"SELECT *, true AS __here FROM {other}.{quoted(name)} WHERE false"
+    columns = [quoted(key) for key in keys]
+    columns += [quoted(v) if v in known else f"NULL AS {quoted(v)}" for v in variables]
+    return f"SELECT {', '.join(columns)}, true AS __here FROM {side}.{quoted(name)}"
 
 
 def _count(
@@ -269,7 +269,7 @@ def _count(
 ) -> int:
     if side not in known:
         return 0
-    return int(_scalar(database, f"SELECT count(*) FROM {side}.{_name(name)}"))
+    return int(_scalar(database, f"SELECT count(*) FROM {side}.{quoted(name)}"))
 
 
 @dataclass(frozen=True)
@@ -288,7 +288,7 @@ def edit(view: StateView, statements: Sequence[str], target: CanonicalState) -> 
         tables = [table for table in view.tables if table.kind == "process"]
         for table in tables:
             database.execute(
-                f"CREATE TABLE {_name(table.name)} AS SELECT * FROM {table.source}"
+                f"CREATE TABLE {quoted(table.name)} AS SELECT * FROM {table.source}"
             )
         with _sql_errors(view):
             _refuse_other_than_edits(database, statements)
@@ -320,7 +320,7 @@ def _refuse_other_than_edits(
 
 
 def _differences(database: duckdb.DuckDBPyConnection, table: Table) -> int:
-    now, stored = _name(table.name), table.source
+    now, stored = quoted(table.name), table.source
     removed = f"(SELECT * FROM {stored} EXCEPT ALL SELECT * FROM {now})"
     added = f"(SELECT * FROM {now} EXCEPT ALL SELECT * FROM {stored})"
     numbers = [_scalar(database, f"SELECT count(*) FROM {part}") for part in (removed, added)]
@@ -328,9 +328,9 @@ def _differences(database: duckdb.DuckDBPyConnection, table: Table) -> int:
 
 
 def _refuse_doubles(database: duckdb.DuckDBPyConnection, table: Table) -> None:
-    keys = ", ".join(_name(key) for key in table.keys)
+    keys = ", ".join(quoted(key) for key in table.keys)
     double = database.execute(
-        f"SELECT {keys} FROM {_name(table.name)} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
+        f"SELECT {keys} FROM {quoted(table.name)} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
     ).fetchone()
     if double is not None:
         raise UsageError(
@@ -344,11 +344,11 @@ def _replace_files(database: duckdb.DuckDBPyConnection, table: Table, folder: Pa
     remove_tree(folder)
     make_directory(folder)
     file = folder / "part-00000.parquet"
-    database.execute(f"COPY {_name(table.name)} TO {_text(file)} (FORMAT parquet)")
+    database.execute(f"COPY {quoted(table.name)} TO {_text(file)} (FORMAT parquet)")
 
 
 @contextmanager
-def _connected(view: StateView, schema: str = "main") -> Iterator[duckdb.DuckDBPyConnection]:
+def connected(view: StateView, schema: str = "main") -> Iterator[duckdb.DuckDBPyConnection]:
     import duckdb
 
     with duckdb.connect() as database:
@@ -360,7 +360,7 @@ def _attach(database: duckdb.DuckDBPyConnection, view: StateView, schema: str = 
     database.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     for table in view.tables:
         database.execute(
-            f"CREATE VIEW {schema}.{_name(table.name)} AS SELECT * FROM {table.source}"
+            f"CREATE VIEW {schema}.{quoted(table.name)} AS SELECT * FROM {table.source}"
         )
 
 
@@ -371,7 +371,7 @@ def _sql_errors(view: StateView) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        known = ", ".join(_name(table.name) for table in view.tables)
+        known = ", ".join(quoted(table.name) for table in view.tables)
         raise UsageError(
             "SQL_REFUSED",
             f"DuckDB refused the SQL: {str(error).strip()}",
@@ -390,7 +390,7 @@ def _scalar(database: duckdb.DuckDBPyConnection, sql: str) -> Any:
     return found[0]
 
 
-def _name(name: str) -> str:
+def quoted(name: str) -> str:
     """Quoted, as SQL writes names."""
     return '"' + name.replace('"', '""') + '"'
 

@@ -72,14 +72,28 @@ class _Watermark:
     frame: PlainFrame
     column: str
     delay: timedelta
+    idle_after: timedelta | None
+    last_rows: datetime = START
+    largest: datetime | None = None
+    """The largest time of its own rows."""
     reached: datetime | None = None
 
-    def follow(self, epoch: Epoch) -> None:
+    def follow(self, epoch: Epoch, now: datetime) -> None:
         at = self.frame.schema.names.index(self.column)
-        times = [row[at] for row in self.frame.rows_of(epoch) if row[at] is not None]
+        rows = self.frame.rows_of(epoch)
+        times = [row[at].replace(tzinfo=UTC) for row in rows if row[at] is not None]
+        if rows:
+            self.last_rows = now
         if times:
-            latest = max(times).replace(tzinfo=UTC) - self.delay
-            self.reached = max(self.reached or latest, latest)
+            self.largest = max([*times, *([self.largest] if self.largest else [])])
+            self.reach(self.largest)
+
+    def reach(self, time: datetime) -> None:
+        latest = time - self.delay
+        self.reached = max(self.reached or latest, latest)
+
+    def is_idle(self, now: datetime) -> bool:
+        return self.idle_after is not None and now - self.last_rows >= self.idle_after
 
 
 @dataclass(frozen=True)
@@ -195,7 +209,11 @@ class FlowHarness:
     def _follow(self, epoch: Epoch) -> None:
         found = self._planner.watermarks
         for watermark in found:
-            watermark.follow(epoch)
+            watermark.follow(epoch, self.now)
+        seen = [watermark.largest for watermark in found if watermark.largest is not None]
+        for watermark in found:
+            if seen and watermark.is_idle(self.now):
+                watermark.reach(max(seen))  # nobody waits for it
         reached = [watermark.reached for watermark in found if watermark.reached is not None]
         if not reached or (self._policy == "min" and len(reached) < len(found)):
             return  # with "min" a source that is silent from the start holds it back
@@ -227,8 +245,10 @@ class _PlainPlanner:
     def columns(self, frame: PlainFrame) -> list[str]:
         return list(frame.schema.names)
 
-    def watermark(self, frame: PlainFrame, column: str, delay: timedelta) -> PlainFrame:
-        self.watermarks.append(_Watermark(frame, column, delay))
+    def watermark(
+        self, frame: PlainFrame, column: str, delay: timedelta, idle_after: timedelta | None
+    ) -> PlainFrame:
+        self.watermarks.append(_Watermark(frame, column, delay, idle_after))
         return replace(frame, event_time=column)
 
     def ingestion_time(self, frame: PlainFrame, column: str) -> PlainFrame:
