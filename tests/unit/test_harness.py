@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
 import holdfast as hf
-from holdfast.errors import JobDefinitionError, OutputSchemaError, UserCodeError
+from holdfast.errors import (
+    JobDefinitionError,
+    NotFoundError,
+    OutputSchemaError,
+    UsageError,
+    UserCodeError,
+)
+from holdfast.savepoint.archive import import_savepoint
+from holdfast.savepoint.store import SavepointStore
 from holdfast.testing import Harness
 
+GOLDEN = Path(__file__).parents[1] / "spark" / "golden"
 SCHEMA = "user string, diff bigint"
 
 
@@ -112,3 +122,39 @@ def test_mistakes_have_names(harness: Harness) -> None:
 
     with pytest.raises(OutputSchemaError, match="OUTPUT_DOES_NOT_FIT"):
         Harness(Wrong(), SCHEMA, key="user").push(("ann", 1))
+
+
+class Total(hf.KeyedProcess):
+    total = hf.ValueState("bigint", default=0)
+    output = "user string, total bigint"
+
+    def process(self, edit: Any, ctx: hf.Context) -> Iterable[Any]:
+        self.total.value += edit.diff
+        yield edit.user, self.total.value
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_it_goes_on_from_the_savepoint_of_a_real_job(
+    tmp_path: Path, backend: Literal["heap", "rocksdb"]
+) -> None:
+    rows = [(f"user-{n % 5}", n * 3 - 20) for n in range(24)]
+    store = SavepointStore(tmp_path)
+    savepoint = import_savepoint(GOLDEN / "canonical-1.tar.zst", store)  # of the first 16
+    harness = Harness(Total(), SCHEMA, key="user", backend=backend)
+    harness.restore_savepoint(savepoint.path, "sum")
+    rows.append(("user-0", 1))
+    totals = {f"user-{n}": 0 for n in range(5)}
+    truth = []
+    for user, diff in rows:
+        totals[user] += diff
+        truth.append((user, totals[user]))
+    assert sorted(harness.push(*rows[16:24])) == sorted(truth[16:24])
+    harness.crash()
+    assert harness.push(rows[24]) == truth[24:]
+    with pytest.raises(NotFoundError, match="no process step 'other'"):
+        harness.restore_savepoint(savepoint.path, "other")
+    with pytest.raises(UsageError, match="keyed by user; the harness by diff"):
+        Harness(Total(), SCHEMA, key="diff").restore_savepoint(savepoint.path, "sum")
+    native = import_savepoint(GOLDEN / "heap-1.tar.zst", store)
+    with pytest.raises(UsageError, match="SAVEPOINT_NOT_CANONICAL"):
+        harness.restore_savepoint(native.path, "sum")

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from holdfast.event_time.build import windowed
 from holdfast.event_time.process import WindowProcess
 from holdfast.event_time.windowing import declared_windowing
 from holdfast.event_time.windows import Duration, Windows
+from holdfast.savepoint.store import read_savepoint
 from holdfast.state.backend import Backend, Group, HeapBackend, RocksBackend
 from holdfast.state.heap import HeapCache
 from holdfast.state.key_groups import KeyGroupIndex, key_group_of
@@ -32,6 +34,7 @@ from holdfast.state.runner import StepRunner
 from holdfast.state.schema import SchemaLike, parse_columns
 from holdfast.state.times import EpochTime, micros, moment
 from holdfast.state.values import decode
+from holdfast.testing.savepoints import stored_blocks, stored_broadcast
 from holdfast.testing.stores import BatchStore, StoredGroup
 from holdfast.types import parse_duration
 
@@ -288,4 +291,29 @@ class Harness:
         """Go on from a snapshot. Output that is there already stays."""
         self._stored = deepcopy(dict(snapshot.groups))
         self.now, self.watermark = snapshot.now, snapshot.watermark
+        self.crash()
+
+    def restore_savepoint(self, path: str | Path, uid: str) -> None:
+        """Go on from the state that a step of a real job had, in a canonical savepoint.
+
+        The watermark is that of the savepoint; the clock stays where it is.
+        """
+        place = Path(path)
+        self._stored = {}
+        self.crash()
+        time = EpochTime(micros(self.now), None)
+        rules = stored_broadcast(place, uid)
+        loaded: dict[int, BatchStore] = {}
+        for number, block in stored_blocks(place, uid, self._keys, self._index):
+            # Blocks of one group may come from several files.
+            store = BatchStore(loaded[number].group if number in loaded else StoredGroup())
+            self._runner.load(store, number, block, time)
+            loaded[number] = store
+        if rules is not None:
+            for number in range(_KEY_GROUPS):
+                store = BatchStore(loaded[number].group if number in loaded else StoredGroup())
+                store.write_broadcast(rules)
+                loaded[number] = store
+        self._stored = {number: store.group for number, store in loaded.items()}
+        self.watermark = read_savepoint(place).manifest.watermark
         self.crash()
