@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,14 +17,25 @@ import typer.main
 
 from holdfast.bench import crashes, inputs, measure, report
 from holdfast.bench.jobs import Reminders, Totals
+from holdfast.bench.kafka_output import Truth, figures
 from holdfast.bench.measure import Epoch, Failed, Measured, PeakMemory
 from holdfast.bench.programs import HEAP_BYTES, KEYED_DDL, TIMED_DDL
 from holdfast.bench.recovery import recoveries
-from holdfast.bench.section import PROCESS, PROCESS_ROCKSDB, TWS, Result, Row, Section, Work
+from holdfast.bench.section import (
+    PROCESS,
+    PROCESS_ROCKSDB,
+    TWS,
+    KafkaPlace,
+    Result,
+    Row,
+    Section,
+    Work,
+)
 from holdfast.bench.sections import SECTIONS
 from holdfast.bench.verify import totals_of
 from holdfast.cli.bench import _COLUMNS, _TITLES, _shown
 from holdfast.cli.main import app
+from holdfast.storage.kafka_topic import TopicRecord
 from holdfast.testing import Harness
 
 MIB = 1024**2
@@ -115,18 +127,48 @@ def test_every_section_can_be_named_and_shown() -> None:
     names = [each.name for each in SECTIONS]
     bench: Any = typer.main.get_command(app).commands["bench"]  # type: ignore[attr-defined]
     [only] = [option for option in bench.params if option.name == "only"]
-    assert only.help == f"A section: {', '.join(names)}. May be repeated."
+    told = [f"{each.name}{' (only when named)' * each.on_request}" for each in SECTIONS]
+    assert only.help == f"A section: {', '.join(told)}. May be repeated."
     assert set(_TITLES) == set(_COLUMNS) == set(names)
 
 
 @pytest.mark.parametrize("scale", [0.001, 0.02, 1.0])
 def test_programs_of_a_plan_have_folders_of_their_own(tmp_path: Path, scale: float) -> None:
-    some = Work(folder=tmp_path, scale=scale)
+    some = Work(folder=tmp_path, scale=scale, kafka=kafka_place(tmp_path))
     for each in SECTIONS:
         rows = each.plan(some)
         folders = {row.program.folder for row in rows}
         assert len(folders) == len(rows)
         assert all(folder.is_relative_to(each.folder(some)) for folder in folders)
+
+
+def kafka_place(folder: Path) -> KafkaPlace:
+    peers = dict.fromkeys(("Quix Streams", "Bytewax", "Pathway"), sys.executable)
+    return KafkaPlace(port=9092, cache=folder, jars="", packages="", peers=peers)
+
+
+# -- kafka --------------------------------------------------------------------------------
+
+
+def test_what_a_topic_holds_is_compared_with_the_edits() -> None:
+    truth = Truth({"a": 3, "b": 1}, edits=3)
+    written = [("a", 1, 10.0), ("b", 1, 11.0), ("a", 3, 14.0)]
+    records = [
+        TopicRecord(0, at, int(time * 1000), None, json.dumps(row).encode())
+        for at, (user, total, time) in enumerate(written)
+        for row in ({"user": user, "total": total},)
+    ]
+    found = figures(records, truth, killed_at=10.5)
+    assert (found["rows"], found["surplus"], found["exact"]) == (3, 0, True)
+    assert found["first_after_kill"] == 0.5
+    assert found["records_per_second"] == pytest.approx(0.8 * 3 / 4)
+    # A row that came twice, and one that was lost.
+    assert figures([*records, records[0]], truth)["surplus"] == 1
+    lost = figures(records[:2], truth)
+    assert (lost["surplus"], lost["exact"], lost["wrong_users"]) == (-1, False, 1)
+    # Pathway takes a total back before it writes the next.
+    back = TopicRecord(0, 9, 14_000, None, b'{"user": "a", "total": 1, "diff": -1}')
+    assert figures([*records, back], truth)["rows"] == 3
 
 
 # -- throughput ---------------------------------------------------------------------------
