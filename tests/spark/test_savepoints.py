@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.checkpoint.identity import JobDirectory
 from holdfast.checkpoint.sizes import SizesLog
-from holdfast.checkpoint.spark_files import snapshot_entries
+from holdfast.checkpoint.spark_files import changelog_lineage, snapshot_entries
 from holdfast.errors import (
     ConflictError,
     CorruptionError,
@@ -175,11 +176,18 @@ def test_a_damaged_checkpoint_is_not_saved(place: Workplace) -> None:
     place.run(totals(place))
     checkpoint = JobDirectory(place.runtime().storage, "job").checkpoint
     state = sorted(checkpoint.glob("state/0/*/*.changelog"))[-1]
-    content = bytearray(state.read_bytes())
-    content[len(content) // 2] ^= 1
-    state.write_bytes(content)
+    whole = state.read_bytes()
+    for place_of_damage in range(min(len(whole), 400)):  # its lineage is where a block begins
+        state.write_bytes(_flipped(whole, place_of_damage))
+        with suppress(CorruptionError):
+            changelog_lineage(state)
+    state.write_bytes(_flipped(whole, len(whole) // 2))
     with pytest.raises(CorruptionError, match=state.name) as caught:
         place.take()
     assert caught.value.name == "CHECKPOINT_FILE_DAMAGED"
     assert place.savepoints.all() == []
     assert place.savepoints.leftovers() == []
+
+
+def _flipped(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]

@@ -357,12 +357,15 @@ class _Lz4Stream:
         if len(head) != _LZ4_HEADER or not head.startswith(_LZ4_MAGIC):
             raise ValueError("it is not an LZ4 block stream, or cut off")
         packed, size = struct.unpack_from("<ii", head, 9)
+        largest = 1 << (10 + (head[8] & 0x0F))  # that a block may become, as lz4-java has it
+        if not (packed >= 0 and 0 <= size <= largest):
+            raise ValueError("it has a block of an impossible size")
         body = self._file.read(packed)
         if head[8] & 0xF0 == _LZ4_STORED:
             return body
         try:
             return bytes(pa.decompress(body, size, "lz4_raw", asbytes=True))
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, OSError) as error:  # Arrow says either of damaged blocks
             raise ValueError(str(error)) from error
 
 
