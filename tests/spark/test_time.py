@@ -130,7 +130,10 @@ def test_timers_and_late_records_equal_the_truth(
     place.run(timed(place, Sessions(), out, late_out), parallelism=parallelism)
     on_time, late, watermark = split(epochs)
     assert plain([row[:4] for row in late_rows()]) == Counter(late)
-    assert all(row[3] <= row[4] < row[5] for row in late_rows())  # its time, the watermark, now
+    for row in late_rows():
+        time, reached, by, arrived = row[3], row[4], row[5], row[7]
+        assert time <= reached < arrived
+        assert by == (reached - time) // timedelta(milliseconds=1)
     assert plain(rows()) == sessions(on_time, watermark)
     assert len(late) > 10
     records = place.epochs()
@@ -138,8 +141,9 @@ def test_timers_and_late_records_equal_the_truth(
     assert records[-1].watermark == watermark
     harness = by_harness(Sessions(), epochs)
     assert Counter(harness.output) == plain(rows())
-    assert Counter(row[:5] for row in harness.side("late")) == plain(
-        [row[:5] for row in late_rows()]
+    # Watermark, delay and epoch are the same too.
+    assert Counter(row[:7] for row in harness.side("late")) == plain(
+        [row[:7] for row in late_rows()]
     )
 
 

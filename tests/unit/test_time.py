@@ -251,8 +251,8 @@ def test_late_records(make: Make, late: Any) -> None:
     else:
         assert made == [("ann", 5, False), ("ann", 13, False)]
     if late in (None, "side"):
-        # As it came, where the watermark stood, and when it came.
-        assert harness.side("late") == [("ann", 2, at(5), at(5), harness.now)]
+        # As it came, where the watermark stood, by how much it was late, in which epoch, when.
+        assert harness.side("late") == [("ann", 2, at(5), at(5), 0, 1, harness.now)]
 
 
 def test_nothing_is_late_before_the_first_watermark(make: Make) -> None:

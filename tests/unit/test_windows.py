@@ -205,7 +205,13 @@ def test_late_records_go_to_the_side(make: Make) -> None:
     harness = make(window=hf.windows.Tumbling("10 s"))
     harness.advance_watermark(at(10))
     assert harness.push(("a", 1, at(9)), ("a", 2, at(10)), ("a", 3, None)) == []
-    assert [row[:3] for row in harness.side("late")] == [("a", 1, at(9)), ("a", 3, None)]
+    # After the record: the watermark, how long ago it passed, the epoch and its begin, and the
+    # window that the record has missed.
+    facts = (harness.now, at(0), at(10))
+    assert harness.side("late") == [
+        ("a", 1, at(9), at(10), 1000, 1, *facts),
+        ("a", 3, None, at(10), None, 1, harness.now, None, None),
+    ]
     assert harness.late_rows == 2
     assert seconds(harness.advance_watermark(at(20))) == [(10, 20, "on_time", [2])]
 
@@ -223,7 +229,9 @@ def test_a_record_is_late_if_all_of_its_windows_are_gone(make: Make) -> None:
     harness = make(window=hf.windows.Sliding("10 s", every="5 s"))
     harness.advance_watermark(at(10))
     harness.push(("a", 1, at(7)), ("a", 2, at(4)))
-    assert [row[:3] for row in harness.side("late")] == [("a", 2, at(4))]
+    (late,) = harness.side("late")
+    assert late[:3] == ("a", 2, at(4))
+    assert late[-2:] == (at(0), at(10))  # the last of its windows
     assert seconds(harness.advance_watermark(at(60))) == [(5, 15, "on_time", [1])]
 
 

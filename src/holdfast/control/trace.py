@@ -29,8 +29,8 @@ from holdfast.job.graph import JobGraph, user_line
 from holdfast.job.job import Job
 from holdfast.sinks.base import Sink
 from holdfast.sources.base import BAD_SIDE, Source
+from holdfast.state.late import LATE
 from holdfast.state.plan import (
-    LATE,
     LatePolicy,
     check_broadcast,
     check_process_backend,

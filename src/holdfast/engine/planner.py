@@ -68,8 +68,8 @@ from holdfast.job.job import Job
 from holdfast.sinks.base import Sink
 from holdfast.sources.base import BAD_SIDE, Source
 from holdfast.state.canonical import describe_layout
+from holdfast.state.late import LATE
 from holdfast.state.plan import (
-    LATE,
     LatePolicy,
     StepPlan,
     check_broadcast,

@@ -219,6 +219,13 @@ class _WireBatch:
         return batch
 
 
+def _epoch() -> int | None:
+    """What Spark tells its tasks about the batch that they are part of."""
+    context = TaskContext.get()
+    number = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    return None if number is None else int(number)
+
+
 def _in_order(blocks: list[tuple[int, bytes]], schema: pa.Schema) -> list[pa.RecordBatch]:
     return [from_wire(block, schema) for _, block in sorted(blocks)]
 
@@ -342,6 +349,7 @@ class KeyGroupProcessor(StatefulProcessor):
             times.getCurrentProcessingTimeInMs() * 1000,
             # Spark says 0 before there is a watermark.
             watermark * 1000 if self._plan.event_time and watermark > 0 else None,
+            _epoch(),
         )
 
     def _group_of(self, label: int) -> int:

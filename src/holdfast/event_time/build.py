@@ -12,7 +12,7 @@ from holdfast.event_time.process import WindowProcess, check_window_process, fol
 from holdfast.event_time.step import AlignedStep, SessionStep, WindowStep
 from holdfast.event_time.windowing import LateWindowPolicy, Windowing
 from holdfast.event_time.windows import Session
-from holdfast.state.plan import LATE, late_schema
+from holdfast.state.late import LATE, MOMENT, late_schema
 from holdfast.state.schema import columns_ddl, parse_columns, type_ddl
 
 
@@ -68,7 +68,7 @@ def _build(
                 "records.",
                 fix='rename it, or choose late="drop".',
             )
-        sides[LATE] = columns_ddl(late_schema(schema))
+        sides[LATE] = columns_ddl(_late_schema(schema))
     members: dict[str, Any] = {
         **({"output": process.output} if hasattr(process, "output") else {}),
         "sides": sides,
@@ -81,6 +81,12 @@ def _build(
     # Messages about the step name the user's class.
     step: type[WindowStep] = type(type(process).__name__, (base,), members)
     return step(windowing, process, contents, late)
+
+
+def _late_schema(records: pa.Schema) -> pa.Schema:
+    """Of late records, with the last window that each would have been in."""
+    missed = [("late_window_start", MOMENT), ("late_window_end", MOMENT)]
+    return pa.schema([*late_schema(records), *missed])
 
 
 def _kept(process: WindowProcess, schema: pa.Schema) -> pa.Schema:

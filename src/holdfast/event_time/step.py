@@ -15,7 +15,7 @@ from holdfast.event_time.process import WindowProcess
 from holdfast.event_time.windowing import LateWindowPolicy, Windowing
 from holdfast.event_time.windows import AlignedWindows, Firing, Session, Window
 from holdfast.state.declare import MapState, State
-from holdfast.state.plan import LATE
+from holdfast.state.late import LATE, explain
 from holdfast.state.process import Context, KeyedProcess, Routed
 from holdfast.state.timers import Timer
 from holdfast.state.times import EVENT, PROCESSING, micros, moment
@@ -72,10 +72,12 @@ class WindowStep(KeyedProcess):
     ) -> Iterable[Any]:
         return self._contents.rows(home, Window(moment(start), moment(end), firing), ctx)
 
-    def _late(self, record: Any, ctx: Context) -> Iterator[Any]:
+    def _late(self, record: Any, window: tuple[int, int] | None, ctx: Context) -> Iterator[Any]:
+        """`window`: the last one that the record would have been in, if it has a time."""
         ctx.late_rows += 1
         if self._late_to_side:
-            yield Routed(LATE, (*record, ctx.watermark, ctx.now))
+            missed = (None, None) if window is None else map(moment, window)
+            yield Routed(LATE, (*record, *explain(ctx.event_time, ctx.time), *missed))
 
     def _note_change(self, home: int, ctx: Context) -> None:
         if self._early and home not in self.changed:
@@ -101,7 +103,9 @@ class AlignedStep(WindowStep):
             start for start in belongs if start + self._to_last + self._lateness > watermark
         ]
         if not kept:
-            yield from self._late(record, ctx)
+            last = max(belongs, default=None)
+            window = None if last is None else (last, last + self._windows.size)
+            yield from self._late(record, window, ctx)
         for start in kept:
             last = start + self._to_last
             finished = last <= watermark
@@ -155,11 +159,11 @@ class SessionStep(WindowStep):
     def process(self, record: Any, ctx: Context) -> Iterator[Any]:
         time, watermark = ctx.event_time, ctx.time.of(EVENT)
         if time is None:
-            yield from self._late(record, ctx)
+            yield from self._late(record, None, ctx)
             return
         touched = self._touched(time)
         if not touched and time + self._gap - 1 + self._lateness <= watermark:
-            yield from self._late(record, ctx)
+            yield from self._late(record, (time, time + self._gap), ctx)
             return
         start = min([time, *(start for start, _ in touched)])
         end = max([time + self._gap, *(session.end for _, session in touched)])

@@ -12,12 +12,11 @@ import pyarrow as pa
 from holdfast.errors import JobDefinitionError, shorten
 from holdfast.state.blocks import StateLayout, StateVariable
 from holdfast.state.declare import ListState, MapState, State
+from holdfast.state.late import LATE, late_schema
 from holdfast.state.process import KeyedProcess, ProcessSpec
 from holdfast.state.timers import timer_variable
 from holdfast.state.times import EVENT, PROCESSING, Clock
 
-LATE = "late"
-"""The side output of records that came after the watermark had passed them."""
 LatePolicy = Literal["side", "process", "drop"]
 TimeMode = Literal["None", "EventTime", "ProcessingTime"]
 """Spark's names for the clock that its timers of a step follow."""
@@ -98,13 +97,6 @@ class StepPlan:
         if PROCESSING in clocks:
             return "ProcessingTime"
         return "EventTime" if self.event_time is not None else "None"
-
-
-def late_schema(records: pa.Schema) -> pa.Schema:
-    """Late records as they came, and what made them late: where the watermark stood, and when
-    the epoch began that read them."""
-    moment = pa.timestamp("us", tz="UTC")
-    return pa.schema([*records, ("late_watermark", moment), ("late_arrived", moment)])
 
 
 def _timer_clocks(spec: ProcessSpec, has_event_time: bool) -> tuple[Clock, ...]:

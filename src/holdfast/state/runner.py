@@ -15,9 +15,10 @@ from holdfast.state.backend import Backend, Group
 from holdfast.state.broadcast import Broadcasts
 from holdfast.state.canonical import fill
 from holdfast.state.key_groups import canonical_bytes
+from holdfast.state.late import LATE, explain_batch
 from holdfast.state.outputs import Batches, OutputEncoder
 from holdfast.state.pages import whole
-from holdfast.state.plan import LATE, StepPlan
+from holdfast.state.plan import StepPlan
 from holdfast.state.process import Context
 from holdfast.state.records import Record, RecordMaker
 from holdfast.state.schema import type_ddl
@@ -92,7 +93,8 @@ class StepRunner:
         on_time, late = self._split_late(blocks, time)
         outputs += self._run(on_time, group)
         if self._plan.late == "side":
-            outputs += [(LATE, self._explained(block, time)) for block in late]
+            explained = (explain_batch(block, self._times(block), time) for block in late)
+            outputs += [(LATE, block) for block in explained]
         wake = next_timer(group.wake, self._wanted_wake(group, time), fired)
         self._end(group, store, wake)
         late_rows = sum(block.num_rows for block in late) + self._context.late_rows
@@ -205,13 +207,15 @@ class StepRunner:
         self, blocks: Sequence[pa.RecordBatch], time: EpochTime
     ) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
         """Late records apart from the others, unless the process wants them all."""
-        column = self._plan.event_time
-        if column is None or time.watermark is None or self._plan.late == "process":
+        if (
+            self._plan.event_time is None
+            or time.watermark is None
+            or self._plan.late == "process"
+        ):
             return list(blocks), []
         on_time, late = [], []
         for block in blocks:
-            times = block.column(column).cast(pa.int64())
-            mask = pc.fill_null(pc.less_equal(times, time.watermark), False)
+            mask = pc.fill_null(pc.less_equal(self._times(block), time.watermark), False)
             if not pc.any(mask).as_py():
                 on_time.append(block)
                 continue
@@ -219,13 +223,8 @@ class StepRunner:
             on_time.append(block.filter(pc.invert(mask)))
         return on_time, late
 
-    def _explained(self, late: pa.RecordBatch, time: EpochTime) -> pa.RecordBatch:
-        schema = self._plan.outputs[LATE]
-        facts = [
-            pa.array([reading] * late.num_rows, schema.field(-1).type)
-            for reading in (time.watermark, time.now)
-        ]
-        return pa.RecordBatch.from_arrays([*late.columns, *facts], schema=schema)
+    def _times(self, block: pa.RecordBatch) -> pa.Array:
+        return block.column(self._plan.event_time).cast(pa.int64())
 
     def _wanted_wake(self, group: Group, time: EpochTime) -> int | None:
         nexts: dict[Clock, list[int]] = {EVENT: [], PROCESSING: []}

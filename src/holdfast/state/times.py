@@ -24,6 +24,7 @@ class EpochTime:
     """Processing time, when the epoch began."""
     watermark: int | None = None
     """No event at or before it is expected any more; None before there was any event."""
+    epoch: int | None = None
 
     def of(self, clock: Clock) -> int:
         """A clock's reading; one that has not started yet lies before everything."""

@@ -54,6 +54,7 @@ class Snapshot:
     groups: Mapping[int, StoredGroup]
     now: datetime
     watermark: datetime | None
+    epochs: int
 
 
 class Harness:
@@ -132,6 +133,7 @@ class Harness:
         self._index = KeyGroupIndex(_KEY_GROUPS)
         self.now = START
         self.watermark: datetime | None = None
+        self._epochs = 0
         self.late_rows = 0
         """How many late records there were, whatever became of them."""
         self.crash()
@@ -202,7 +204,8 @@ class Harness:
         outputs: Outputs = {tag: [] for tag in self._outputs}
         late_rows = 0
         reached = self.watermark
-        time = EpochTime(micros(self.now), None if reached is None else micros(reached))
+        watermark = None if reached is None else micros(reached)
+        time = EpochTime(micros(self.now), watermark, self._epochs)
         for number, store in begun.items():
             result = self._runner.run(store, number, blocks[number], time, broadcast=rules)
             late_rows += result.late_rows
@@ -211,6 +214,7 @@ class Harness:
                 outputs[tag].extend(zip(*columns, strict=True))
         # Reached only if all went well: the epoch is committed.
         self._stored = {number: store.group for number, store in begun.items()}
+        self._epochs += 1
         self.late_rows += late_rows
         for tag, found in outputs.items():
             self._outputs[tag].extend(found)
@@ -285,12 +289,13 @@ class Harness:
 
     def snapshot(self) -> Snapshot:
         """The committed state, to be restored here or in another harness."""
-        return Snapshot(deepcopy(self._stored), self.now, self.watermark)
+        return Snapshot(deepcopy(self._stored), self.now, self.watermark, self._epochs)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a snapshot. Output that is there already stays."""
         self._stored = deepcopy(dict(snapshot.groups))
         self.now, self.watermark = snapshot.now, snapshot.watermark
+        self._epochs = snapshot.epochs
         self.crash()
 
     def restore_savepoint(self, path: str | Path, uid: str) -> None:
