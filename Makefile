@@ -6,7 +6,7 @@ STAMP := .venv/.setup-done
 CLASSES := .venv/spark-classes.jsa
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench bench-kafka drill versions docs lock clean
+.PHONY: help setup demo test test-long check format bench bench-kafka drill versions docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,11 +38,15 @@ $(CLASSES): $(STAMP)
 # Much of what these tests do is waiting for processes, so even two cores can do two at a time.
 # Tests with Kafka are apart: their JVM has to be started with its connector.
 WORKERS ?= 2
-test: setup $(CLASSES) ## everything CI runs: check, all tests, docs
+test: setup $(CLASSES) ## everything CI runs: check, tests, docs
 	$(MAKE) --no-print-directory check
-	$(BIN)/pytest -n $(WORKERS) --durations=40 --ignore=tests/kafka
-	$(BIN)/pytest -n $(WORKERS) --durations=10 tests/kafka
+	$(BIN)/pytest -n $(WORKERS) --durations=40 -m "not long" --ignore=tests/kafka
+	$(BIN)/pytest -n $(WORKERS) --durations=10 -m "not long" tests/kafka
 	$(MAKE) --no-print-directory docs
+
+test-long: setup $(CLASSES) ## the tests that take long: whole matrices, drills, the tutorial as it is typed
+	$(BIN)/pytest -n $(WORKERS) --durations=40 -m long --ignore=tests/kafka
+	$(BIN)/pytest -n $(WORKERS) --durations=10 -m long tests/kafka
 
 check: setup ## lint, formatting, types, layers
 	$(BIN)/ruff check

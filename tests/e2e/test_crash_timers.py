@@ -50,7 +50,7 @@ def moment(text: str) -> datetime:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("rocksdb", marks=pytest.mark.long)])
 def test_timers_fire_exactly_once(
     tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

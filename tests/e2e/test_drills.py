@@ -38,6 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_driver_that_is_killed_inside_a_commit_loses_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str]
@@ -46,6 +47,7 @@ def test_a_driver_that_is_killed_inside_a_commit_loses_nothing(
         assert [attempt["error"] for attempt in each["attempts"]] == ["DRIVER_DIED", None]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_an_operation_that_is_struck_is_not_half_done(
     folder: Path, capsys: pytest.CaptureFixture[str]

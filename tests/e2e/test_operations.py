@@ -65,7 +65,9 @@ def test_the_life_of_a_job(tmp_path: Path) -> None:
     with job.started("run", str(job.app)):
         job.wait_for_progress()
         taken = job.call("savepoint", "take", JOB, "--label", "first")
-        assert taken["keys"] > 0
+        assert taken["steps"] == {"balances": taken["keys"]} and taken["keys"] > 0
+        assert taken["seconds"] > 0
+        assert list(taken["sources"]) == ["edits"]
         job.wait_for_progress()  # it was not stopped
         cut_short(job, "operation.saved", "rescale", JOB, "3")
         rescaled = job.call("rescale", JOB, "3")
@@ -105,7 +107,11 @@ def test_the_life_of_a_job(tmp_path: Path) -> None:
         ended = job.call("stop", JOB, "--savepoint", "--label", "last")
         assert ended["state"] == "FINISHED"
     assert job.is_exact()
-    labels = [each["label"] for each in job.home.json("savepoint", "list", JOB)]
+    savepoints = job.home.json("savepoint", "list", JOB)
+    labels = [each["label"] for each in savepoints]
+    versions = [each["code"] for each in job.home.json("attempts", JOB)]
+    assert versions[0] == taken["code"]
+    assert versions[-1] == savepoints[labels.index("last")]["code"] != taken["code"]
     assert labels.index("first") < labels.index("last")
     assert 1 <= labels.count("automatic") <= 2
     for label in ("first", "last"):

@@ -24,6 +24,7 @@ def rows(path: Path) -> list[tuple[str, int, int, int]]:
     return duckdb.connect().execute(query).fetchall()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_new_code_is_rehearsed_and_promoted(tmp_path: Path) -> None:
     job = Supervised(tmp_path)

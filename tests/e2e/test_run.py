@@ -95,7 +95,13 @@ def small_disk(path: Path, size: str) -> Iterator[None]:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("full", ["balances", "home/jobs", "home"])
+@pytest.mark.parametrize(
+    "full",
+    [
+        "balances",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("home/jobs", "home")),
+    ],
+)
 def test_full_disk(tmp_path: Path, full: str) -> None:
     """The disk of the sink, the checkpoint, the registry: an error, and nothing is lost."""
     home = Home(tmp_path)

@@ -135,6 +135,7 @@ def test_a_sink_that_fails_four_times_and_heals(tmp_path: Path) -> None:
     assert job.is_exact("wiki")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(500)
 def test_a_sink_that_is_down_fails_its_own_job_only(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path, "first", "second", "third", failures=1, delay="3 s")

@@ -342,8 +342,19 @@ CHECKS = [
 ]
 
 
+def checks(*short: str) -> pytest.MarkDecorator:
+    """All of them; those that are not named are left to `make test-long`."""
+    each = [
+        pytest.param(
+            check, id=check.name, marks=() if check.name in short else pytest.mark.long
+        )
+        for check in CHECKS
+    ]
+    return pytest.mark.parametrize("check", each)
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+@checks("processes", "aggregations")
 def test_state_goes_everywhere(tmp_path: Path, check: Check) -> None:
     heap, rocksdb = Workplace(tmp_path, "heap"), Workplace(tmp_path, "rocksdb")
     plain, wider = check.pipeline(heap, False), check.pipeline(heap, True)
@@ -368,7 +379,7 @@ def test_state_goes_everywhere(tmp_path: Path, check: Check) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+@checks("natives", "rolling")
 def test_state_after_a_rollback_and_a_crash(tmp_path: Path, check: Check) -> None:
     place = Workplace(tmp_path, "heap" if check.name != "chains" else "rocksdb")
     plain = check.pipeline(place, False)

@@ -108,6 +108,8 @@ class Code:
     positions: Mapping[str, int]
     """Stateful steps by the number under which Spark will look for their state."""
     backend: str
+    version: str = ""
+    """A name for it as it is now; see `holdfast.control.app.code_version`."""
 
     @property
     def locations(self) -> dict[str, str]:
@@ -141,6 +143,7 @@ def adopted(identity: JobIdentity, code: Code) -> JobIdentity:
     """The identity of a job that runs this code."""
     return replace(
         identity,
+        code=code.version,
         backend=code.backend,
         operators={
             uid: {**_plain(signature), "position": code.positions.get(uid)}

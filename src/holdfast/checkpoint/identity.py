@@ -47,6 +47,8 @@ class JobIdentity:
     parallelism: int
     key_groups: int
     backend: str = "heap"
+    code: str = ""
+    """The version of the code that runs it, or has run it last."""
     timeline: str = FIRST
     timelines: tuple[Timeline, ...] = (Timeline(),)
     checkpoint: str = "checkpoint"

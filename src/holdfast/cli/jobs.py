@@ -56,6 +56,7 @@ _ATTEMPT_COLUMNS = [
     Column(key="started", title="STARTED", text=output.time_of_day),
     Column(key="ended", title="ENDED", text=output.time_of_day),
     Column(key="began_from", title="FROM"),
+    Column(key="code", title="CODE"),
     Column(key="failure_class", title="CLASS", text=output.optional),
     Column(key="error", title="ERROR", text=_error_line),
 ]
@@ -283,7 +284,11 @@ def attempts(
     with open_registry(home) as registry:
         rows = registry.attempts(registry.job(job).id)
     output.show_rows(
-        [_fields(row) | {"began_from": row.info.get("from", "")} for row in rows],
+        [
+            _fields(row)
+            | {"began_from": row.info.get("from", ""), "code": row.info.get("code", "")}
+            for row in rows
+        ],
         _ATTEMPT_COLUMNS,
         as_json=json_output,
         empty="This job has not been started yet.",

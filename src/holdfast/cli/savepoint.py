@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -21,6 +22,7 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.output import Column
 from holdfast.cli.savepoint_tree import tree
+from holdfast.errors import shorten
 
 if TYPE_CHECKING:
     from holdfast.savepoint.store import Progress, Savepoint, SavepointStore
@@ -50,6 +52,7 @@ _COLUMNS = [
     Column(key="parallelism", title="PARALLELISM", right=True),
     Column(key="backend", title="BACKEND"),
     Column(key="format", title="FORMAT"),
+    Column(key="code", title="CODE"),
     Column(key="keys", title="KEYS", text=output.count, right=True),
     Column(key="bytes", title="SIZE", text=output.size, right=True),
 ]
@@ -104,6 +107,7 @@ def take_and_show(
     from holdfast.control.runner import runtime_config
     from holdfast.control.savepoints import take_canonical, take_savepoint
 
+    began = time.monotonic()
     with open_registry(home) as registry, shown_progress(quiet=as_json) as progress:
         row, store, clock = registry.job(job), _store(home, to), SystemClock()
         if canonical:
@@ -115,12 +119,19 @@ def take_and_show(
             savepoint = take_savepoint(
                 registry, row, store, clock, label=label, progress=progress
             )
-    found = _row(savepoint)
+    found = _row(savepoint) | {"seconds": round(time.monotonic() - began, 3)}
     if not as_json:
         output.write_line(
             f"savepoint {found['id']} of job {found['job']}: epoch {found['epoch']}, "
-            f"{output.count(found['keys'])} keys, {output.size(found['bytes'])}"
+            f"{output.count(found['keys'])} keys, {output.size(found['bytes'])}, taken in "
+            f"{found['seconds']:.2f} s"
         )
+        for uid, keys in found["steps"].items():
+            output.write_line(f"  step        {output.clean(uid)}: {output.count(keys)} keys")
+        for uid, position in found["sources"].items():
+            output.write_line(f"  source      {output.clean(f'{uid}: {shorten(position)}')}")
+        if found["code"]:
+            output.write_line(f"  code        version {found['code']}")
         output.write_line(f"  kept in     {output.clean(found['path'])}")
         output.write_line(f"  go back     holdfast run APP.py --from {_address(savepoint, to)}")
     return found
@@ -287,7 +298,10 @@ def _row(savepoint: Savepoint) -> dict[str, Any]:
         "parallelism": manifest.identity.parallelism,
         "backend": manifest.identity.backend,
         "format": manifest.kind,
+        "code": manifest.identity.code,
         "keys": sum(manifest.keys.values()),
+        "steps": dict(manifest.keys),
+        "sources": dict(manifest.sources),
         "bytes": manifest.bytes,
         "files": len(manifest.files),
         "path": str(savepoint.path),
@@ -304,6 +318,8 @@ def _facts(savepoint: Savepoint) -> Iterator[tuple[str, str]]:
         + (manifest.spark),
     )
     yield "epoch", f"{manifest.epoch} of timeline {identity.timeline}"
+    if identity.code:
+        yield "code", f"version {identity.code}"
     if manifest.parent:
         yield "came from", manifest.parent
     for statement in manifest.edits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import sys
@@ -39,6 +40,27 @@ def load_job(app: Path, job_name: str | None) -> Job:
             else "say which: --job NAME.",
         )
     return next(iter(jobs.values()))
+
+
+def code_version(folder: Path | None) -> str:
+    """A name for the code as it is now: its own file and what it has imported from beside it.
+
+    Equal code has equal names, wherever it lies. Empty for a job that has no folder.
+    """
+    if folder is None:
+        return ""
+    files = {
+        path.relative_to(folder): path
+        for module in tuple(sys.modules.values())
+        if (path := Path(getattr(module, "__file__", None) or "")).is_relative_to(folder)
+    }
+    found = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        # What is installed in an environment that lies there is not the job's code.
+        if path.is_file() and "site-packages" not in name.parts:
+            content = path.read_bytes()
+            found.update(f"{name.as_posix()}\0{len(content)}\0".encode() + content)
+    return found.hexdigest()[:12]
 
 
 def _import_file(app: Path) -> ModuleType:

@@ -41,6 +41,7 @@ class DriverSpec:
     app: str
     job: str
     """What the file calls it."""
+    code_version: str = ""
     attempt: int
     fence: int
     runtime: Mapping[str, Any]
@@ -211,12 +212,24 @@ def _attempt(spec: DriverSpec, stop: threading.Event, channel: Channel) -> bool:
     directory = JobDirectory(runtime.storage, job.name)
     return run_attempt(
         AttemptRequest(
-            job, runtime, directory, spec.attempt, spec.fence, spec.available_now,
-            spec.max_epochs, stop, on_start, on_epoch, on_event, Path(spec.app).parent,
-            RestorePlan.from_dict(spec.restore) if spec.restore else None, jvm,
-            on_busy,
+            job,
+            runtime,
+            directory,
+            spec.attempt,
+            spec.fence,
+            available_now=spec.available_now,
+            max_epochs=spec.max_epochs,
+            stop=stop,
+            on_start=on_start,
+            on_epoch=on_epoch,
+            on_event=on_event,
+            app_folder=Path(spec.app).parent,
+            code_version=spec.code_version,
+            restore=RestorePlan.from_dict(spec.restore) if spec.restore else None,
+            jvm=jvm,
+            on_busy=on_busy,
         )
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from holdfast.checkpoint.record import EpochRecord, EpochStatus, JobEvent, Start
 from holdfast.checkpoint.restore_plan import RestorePlan
 from holdfast.clock import SystemClock
 from holdfast.config import RuntimeConfig
+from holdfast.control.app import code_version
 from holdfast.control.cluster.master import resolve_master
 from holdfast.control.doctor import require_environment
 from holdfast.control.history import HistoryWriter
@@ -77,12 +78,17 @@ def run_job(
         registry.ensure_schema()
         row = registry.register_job(job.name, job_spec(job, directory))
         plan = None if restore is None else restore()
+        code = code_version(app_folder)
         attempt = registry.start_attempt(
             row.id,
             os.getpid(),
             socket.gethostname(),
             clock.now(),
-            {"master": runtime.master, "from": starting_point(job, directory, plan)},
+            {
+                "master": runtime.master,
+                "from": starting_point(job, directory, plan),
+                "code": code,
+            },
             last_committed=directory.last_committed(),
         )
         history = HistoryWriter(registry, row.id)
@@ -112,10 +118,22 @@ def run_job(
             with _stop_on_signals(stop):
                 ended = run_attempt(
                     AttemptRequest(
-                        job, runtime, directory, attempt.number, lease.epoch, available_now,
-                        max_epochs, stop, on_start, on_epoch, on_event, app_folder, plan,
+                        job,
+                        runtime,
+                        directory,
+                        attempt.number,
+                        lease.epoch,
+                        available_now=available_now,
+                        max_epochs=max_epochs,
+                        stop=stop,
+                        on_start=on_start,
+                        on_epoch=on_epoch,
+                        on_event=on_event,
+                        app_folder=app_folder,
+                        code_version=code,
+                        restore=plan,
                     )
-                )  # fmt: skip
+                )
             state = RunState.FINISHED if ended else RunState.SUSPENDED
         except HoldfastError as error:
             failure = error

@@ -32,6 +32,7 @@ from holdfast.checkpoint.record import (
 from holdfast.checkpoint.restore_plan import RestorePlan
 from holdfast.clock import Clock, SystemClock
 from holdfast.config import RuntimeConfig
+from holdfast.control.app import code_version
 from holdfast.control.auto_savepoints import AutoSavepoints
 from holdfast.control.driver_handle import DriverHandle, Message
 from holdfast.control.driver_process import DriverSpec, plain_runtime
@@ -238,6 +239,7 @@ class Supervisor:
                     app=str(request.app),
                     job=self._job.declared_name,
                     name=self._job.name,
+                    code_version=attempt.info["code"],
                     attempt=attempt.number,
                     fence=self._lease.epoch,
                     runtime=plain_runtime(runtime),
@@ -287,6 +289,8 @@ class Supervisor:
                 "master": master,
                 "fence": self._lease.epoch,
                 "from": starting_point(self._job, self._directory, self._plan),
+                # Read for every attempt: somebody may have mended the file.
+                "code": code_version(self._request.app.absolute().parent),
             },
             last_committed=self._directory.last_committed(),
         )

@@ -80,6 +80,7 @@ class AttemptRequest:
     on_event: Callable[[JobEvent], None]
     app_folder: Path | None = None
     """Where the job's file lies; its modules are sent to executors."""
+    code_version: str = ""
     restore: RestorePlan | None = None
     """Where to go on from, if not from the job's last checkpoint."""
     jvm: KnownJvm | None = None
@@ -257,7 +258,7 @@ def _adopted(
 ) -> JobIdentity:
     """The state that the job goes on with, once it is clear that it fits the code."""
     directory, plan = request.directory, request.restore
-    code = code_of(request.job, trunk)
+    code = replace(code_of(request.job, trunk), version=request.code_version)
     if plan is not None:
         return Restore(
             plan=plan,
