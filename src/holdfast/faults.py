@@ -22,6 +22,8 @@ The actions:
 ``stop``        SIGSTOP to this process: alive for the system, silent for everyone
 ``gate:/path``  wait until that file exists
 ``enospc``      the OSError of a full disk
+``eio``         the OSError of a broken one
+``call:m:f``    call function `f` of module `m`
 ==============  ==================================================================
 
 A fault that never fired proves nothing, so each one is appended to the file named by
@@ -31,6 +33,7 @@ A fault that never fired proves nothing, so each one is appended to the file nam
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 import re
@@ -55,7 +58,8 @@ GATE_LIMIT_SECONDS = 600.0
 _GATE_POLL_SECONDS = 0.02
 _POINT = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
 _ACTION = re.compile(
-    r"^(kill|exit|raise|stop|enospc|gate:(?P<gate>.+?))(?:@(?P<on>[1-9]\d*))?(?P<once> once)?$"
+    r"^(kill|exit|raise|stop|enospc|eio|gate:(?P<gate>.+?)|call:(?P<call>[\w.]+:\w+))"
+    r"(?:@(?P<on>[1-9]\d*))?(?P<once> once)?$"
 )
 
 
@@ -67,6 +71,7 @@ class Fault:
     action: str
     on_pass: int = 1
     gate: Path | None = None
+    call: str = ""
     once: bool = False
     """In one process only, of all that share the log."""
 
@@ -170,9 +175,10 @@ def _fault(point: str, action: str, text: str) -> Fault:
     gate = match["gate"]
     return Fault(
         point=point,
-        action="gate" if gate else match[1],
+        action="gate" if gate else "call" if match["call"] else match[1],
         on_pass=int(match["on"] or 1),
         gate=Path(gate) if gate else None,
+        call=match["call"] or "",
         once=match["once"] is not None,
     )
 
@@ -182,7 +188,7 @@ def _bad(text: str, reason: str) -> SettingsError:
         "INVALID_FAULTS",
         f"{FAULTS_VARIABLE} is {shorten(text)}: {reason}.",
         fix="write point=action[@n][ once], comma separated, with the action kill, exit, "
-        "raise, stop, enospc or gate:/path; or unset "
+        "raise, stop, enospc, eio, gate:/path or call:module:function; or unset "
         f"{FAULTS_VARIABLE}, which only tests need.",
     )
 
@@ -197,8 +203,12 @@ def _act(fault: Fault) -> None:
             raise RuntimeError(f"injected fault at {fault.point} (pass {fault.on_pass})")
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
-        case "enospc":
-            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} (injected fault)")
+        case "enospc" | "eio":
+            number = errno.ENOSPC if fault.action == "enospc" else errno.EIO
+            raise OSError(number, f"{os.strerror(number)} (injected fault)")
+        case "call":
+            module, _, function = fault.call.partition(":")
+            getattr(importlib.import_module(module), function)()
         case "gate":
             _wait_for_gate(fault)
 

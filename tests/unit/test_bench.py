@@ -112,7 +112,7 @@ def test_a_child_in_the_memory_of_the_jvm_is_not_counted(
     fake_process(tmp_path, 10, "java", parent=8, exe="java", pages=1000)
     fake_process(tmp_path, 11, "chmod", parent=8, exe="chmod", pages=1)
     fake_process(tmp_path, 12, "python", parent=8, exe="python3.11", pages=20)
-    found = measure.session_processes(7)
+    found = measure._session_processes(7)
     assert set(found) == {7, 8, 9, 10, 11, 12}  # all of them are to be ended
     peak = PeakMemory()
     peak.note(found)

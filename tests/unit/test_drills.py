@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -22,7 +21,6 @@ from holdfast.drill import crash_points
 from holdfast.drill.catalogue import DRILLS, AnyDrill
 from holdfast.drill.crash_points import CrashPoint, build_library
 from holdfast.drill.drills import EPOCH_DRILLS, Drill
-from holdfast.drill.executor_play import executor_of
 from holdfast.drill.moments import Moment
 from holdfast.drill.result import run_drill
 from holdfast.drill.verdict import Seen, SeenAttempt, objections
@@ -32,7 +30,6 @@ from holdfast.errors import EnvironmentProblem, RunFailedError
 from holdfast.failure import FailureClass
 from holdfast.faults import fired_faults, parse_faults
 from holdfast.storage.file_sink_log import PRIVATE_DIRECTORY
-from holdfast.storage.processes import parent_of
 
 EQUAL = Proof(users=1, balances=(), checks=(Check(what="rows", expected=1, found=1),))
 WRONG = Proof(users=1, balances=(), checks=(Check(what="rows", expected=1, found=2),))
@@ -71,17 +68,20 @@ def test_a_driver_is_killed_at_every_moment() -> None:
 
 @pytest.mark.parametrize("drill", DRILLS, ids=lambda drill: drill.name)
 def test_every_injection_can_be_armed_and_strikes_once(drill: AnyDrill, tmp_path: Path) -> None:
-    variables = drill.injection.variables(tmp_path / "x")
     if isinstance(drill.injection, CrashPoint):
+        variables = drill.injection.variables(tmp_path / "x", tmp_path / "gate")
         assert variables["LD_PRELOAD"] == str(tmp_path / "x")
         *_, action, pattern = variables["CRASH_POINT"].split(" ")
-        assert (action, pattern) == (drill.injection.action, drill.injection.pattern)
+        assert pattern == drill.injection.pattern
     else:
+        variables = drill.injection.variables(tmp_path / "gate")
         [fault] = parse_faults(variables["HOLDFAST_FAULTS"])
         assert fault.once
-        # Whoever acts from outside needs a process that waits.
-        outside = drill.blow if isinstance(drill, Drill) else drill.victim != "disk"
-        assert (fault.action == "gate") == bool(outside)
+        action = fault.action
+    # Whoever acts from outside needs a process that waits; so does one that hangs.
+    outside = drill.blow if isinstance(drill, Drill) else drill.victim != "nobody"
+    hangs = drill.ends is not None and drill.ends.error == "EPOCH_TIMEOUT"
+    assert (action == "gate") == (bool(outside) or hangs)
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,14 +110,6 @@ def test_a_lost_executor_is_no_end_of_an_attempt() -> None:
     assert "expected was FINISHED" in objection
     told = replace(passed(drill), complaints=("the history has no executor_lost",))
     assert objections(drill, told) == ("the history has no executor_lost",)
-
-
-def test_the_executor_of_a_worker_is_the_java_above_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert parent_of(os.getpid()) == os.getppid()
-    # We are no Java, and neither is anybody above us: the way ends at the first process.
-    monkeypatch.setattr("holdfast.drill.executor_play.parent_of", lambda _pid: None)
-    with pytest.raises(AssertionError):
-        executor_of(os.getpid())
 
 
 @pytest.mark.parametrize(
@@ -231,7 +223,10 @@ def work(point: CrashPoint, library: Path, folder: Path) -> tuple[int, list[str]
     done = subprocess.run(
         [sys.executable, "-c", WORK],
         cwd=folder,
-        env={**point.variables(library), "HOLDFAST_FAULTS_LOG": str(folder / "log")},
+        env={
+            **point.variables(library, folder / "gate"),
+            "HOLDFAST_FAULTS_LOG": str(folder / "log"),
+        },
         start_new_session=True,  # `kill` takes the process group
         capture_output=True,
         text=True,
@@ -273,19 +268,21 @@ def test_a_rename_that_fails(library: Path, tmp_path: Path) -> None:
 
 
 @needs_compiler
-def test_stop_holds_the_process_until_it_is_continued(library: Path, tmp_path: Path) -> None:
-    point = CrashPoint(at="before rename", pattern="*offsets/1", action="stop")
+def test_a_gate_holds_the_process_until_it_is_opened(library: Path, tmp_path: Path) -> None:
+    point = CrashPoint(at="before rename", pattern="*offsets/1", action="gate")
     (tmp_path / "offsets").mkdir()
+    log, gate = tmp_path / "log", tmp_path / "gate"
     child = subprocess.Popen(
         [sys.executable, "-c", WORK],
         cwd=tmp_path,
-        env={**point.variables(library), "HOLDFAST_FAULTS_LOG": str(tmp_path / "log")},
+        env={**point.variables(library, gate), "HOLDFAST_FAULTS_LOG": str(log)},
         stdout=subprocess.DEVNULL,
     )
-    _, status = os.waitpid(child.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
+    wait(lambda: bool(fired_faults(log)), "the gate")
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.3)
     assert there(tmp_path) == ["0"]
-    child.send_signal(signal.SIGCONT)
+    gate.touch()
     assert child.wait(60) == 0
     assert there(tmp_path) == ["0", "1", "2", "3"]
 

@@ -19,10 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.bench.kafka_output import OUTPUT, figures, read_truth
-from holdfast.bench.measure import session_processes
 from holdfast.kafka_access import KafkaAccess
 from holdfast.storage.kafka import KafkaAdmin
 from holdfast.storage.kafka_topic import read_topic
+from holdfast.storage.processes import session_members
 
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 20.0
@@ -99,7 +99,7 @@ def _watch(
 
 def _kill_all() -> None:
     """Everything in this session but ourselves: workers may have left the process group."""
-    while others := set(session_processes(os.getsid(0))) - {os.getpid()}:
+    while others := set(session_members(os.getsid(0))) - {os.getpid()}:
         for pid in others:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -134,7 +134,7 @@ def measure(
     output.start()
     try:
         while process.poll() is None and time.monotonic() - clock < timeout:
-            memory.note(session_processes(process.pid))
+            memory.note(_session_processes(process.pid))
             time.sleep(_SAMPLE_SECONDS)
         code, seconds = process.poll(), time.monotonic() - clock
         if code is not None:
@@ -186,7 +186,7 @@ def _tail(log: Path) -> list[str]:
 def _await_session(session: int, patience: float = 10.0) -> None:
     """The JVM outlives its driver for a moment, to clean up."""
     deadline = time.monotonic() + patience
-    while session_processes(session) and time.monotonic() < deadline:
+    while _session_processes(session) and time.monotonic() < deadline:
         time.sleep(_SAMPLE_SECONDS)
 
 
@@ -195,7 +195,7 @@ def _kill_session(process: subprocess.Popen[str]) -> None:
     if process.poll() is None and not _PROC.is_dir():
         os.killpg(process.pid, signal.SIGKILL)
     # Again and again: one that is just being forked is not in the first list.
-    while members := session_processes(process.pid):
+    while members := _session_processes(process.pid):
         for pid in members:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -203,7 +203,7 @@ def _kill_session(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def session_processes(session: int) -> dict[int, tuple[str, int]]:
+def _session_processes(session: int) -> dict[int, tuple[str, int]]:
     """Process id to name and resident bytes; empty where there is no /proc."""
     return dict(_members(session)) if _PROC.is_dir() else {}
 

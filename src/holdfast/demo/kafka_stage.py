@@ -23,13 +23,12 @@ from holdfast.demo.kafka_job import BALANCES, EDITS, PER_EPOCH_VARIABLE, SERVERS
 from holdfast.demo.place import THIRD, DemoPlace, Progress
 from holdfast.demo.producer import SEGMENTS
 from holdfast.demo.proof import Check, Proof, prove_files
-from holdfast.errors import RunFailedError
 from holdfast.kafka_access import KafkaAccess
 from holdfast.storage.kafka import KafkaAdmin, NewTopic, client
+from holdfast.storage.kafka_producer import TopicProducer
 from holdfast.storage.kafka_topic import read_topic
 
 AFTER_ROLLBACK = f"{BALANCES}.{THIRD}"
-_PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 1.0
 _AT_ONCE = 10_000
 _COLUMNS = pa.schema(
@@ -112,17 +111,11 @@ class KafkaStage:
 
 
 class KafkaLog:
-    """A user's edits always go to the same partition, and stay in order."""
+    """A user's edits always go to the same partition, and stay in order: those of users who
+    are hidden, too."""
 
     def __init__(self, access: KafkaAccess) -> None:
-        self._producer = client().Producer(
-            {
-                "bootstrap.servers": access.servers,
-                "enable.idempotence": True,
-                "compression.type": "lz4",
-                "log_level": 0,
-            }
-        )
+        self._producer = TopicProducer(access, EDITS)
 
     def __enter__(self) -> Self:
         return self
@@ -133,19 +126,13 @@ class KafkaLog:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if kind is None:
-            self.flush()
+        self._producer.__exit__(kind, error, traceback)
 
     def send(self, edit: Mapping[str, Any]) -> None:
-        self._producer.produce(EDITS, json.dumps(edit), edit["user"] or "")
+        self._producer.send(json.dumps(edit).encode(), (edit["user"] or "").encode())
 
     def flush(self) -> None:
-        if self._producer.flush(_PATIENCE_SECONDS):
-            raise RunFailedError(
-                "EDITS_NOT_SENT",
-                f"the broker has not taken all edits within {_PATIENCE_SECONDS:g} s.",
-                fix="look into kafka/broker.log of the demo's directory.",
-            )
+        self._producer.flush()
 
 
 class KafkaProgress(Progress):

@@ -6,8 +6,8 @@
  *
  *   CRASH_POINT          "before open|before rename|after rename, N, ACTION, PATTERN", with blanks
  *                        between: the N-th such call in a process whose (new) path fits the
- *                        pattern of fnmatch(3). ACTION is kill (the process group), stop (this
- *                        process), eio or enospc (the call fails).
+ *                        pattern of fnmatch(3). ACTION is kill (the process group), gate (wait
+ *                        until the file CRASH_GATE is there), eio or enospc (the call fails).
  *   HOLDFAST_FAULTS_LOG  where a line is written, safely on disk, before anything happens.
  *
  * It acts once, in the first process that gets there: a file beside the log is the mark of it.
@@ -30,6 +30,7 @@ typedef int (*open_call)(const char *, int, ...);
 typedef int (*rename_call)(const char *, const char *);
 
 static char when[8], call[8], action[8], pattern[256], log_file[4096], mark[4096 + 8];
+static const char *gate;
 static int nth;
 static atomic_int passes;
 
@@ -40,6 +41,7 @@ __attribute__((constructor)) static void read_environment(void) {
         nth = 0; /* no call is the zeroth: nothing ever happens */
         return;
     }
+    gate = getenv("CRASH_GATE");
     strcpy(log_file, log);
     snprintf(mark, sizeof mark, "%s.crash", log);
 }
@@ -73,7 +75,8 @@ static int fault(const char *moment, const char *name, const char *path) {
     if (atomic_fetch_add(&passes, 1) + 1 != nth || !is_first()) return 0;
     note();
     if (!strcmp(action, "kill")) kill(0, SIGKILL);
-    if (!strcmp(action, "stop")) raise(SIGSTOP);
+    if (!strcmp(action, "gate"))
+        while (gate && access(gate, F_OK) != 0) usleep(20000);
     return !strcmp(action, "eio") ? EIO : !strcmp(action, "enospc") ? ENOSPC : 0;
 }
 

@@ -23,7 +23,7 @@ class CrashPoint:
     at: At
     pattern: str
     """As in a shell; no blanks."""
-    action: Literal["kill", "stop"] | DiskError
+    action: Literal["kill", "gate"] | DiskError
     nth: int = 1
 
     @property
@@ -31,10 +31,11 @@ class CrashPoint:
         """What the log of fired faults calls it."""
         return f"{self.at} {self.pattern}"
 
-    def variables(self, library: Path) -> dict[str, str]:
+    def variables(self, library: Path, gate: Path) -> dict[str, str]:
         """For the environment of `holdfast run`; the log of faults has to be there, too."""
         return {
             "LD_PRELOAD": str(library),
+            "CRASH_GATE": str(gate),
             "CRASH_POINT": f"{self.at} {self.nth} {self.action} {self.pattern}",
         }
 

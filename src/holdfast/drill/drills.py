@@ -6,17 +6,34 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.drill.crash_points import CrashPoint
-from holdfast.drill.moments import OF_AN_EPOCH, Moment, disk_error, driver_fault, jvm_kill
+from holdfast.drill.moments import (
+    EPOCH,
+    OF_AN_EPOCH,
+    Moment,
+    disk_error,
+    driver_fault,
+    jvm_kill,
+    waits,
+)
 from holdfast.drill.python_faults import PythonAction, PythonFault
 
-Blow = Literal["kill", "pause", "kill supervisor", "kill executor"]
-"""What is done from outside once the job waits at the moment: SIGKILL or SIGSTOP to the process
-that waits there, or SIGKILL to its supervisor or its executor. A signal that a process sends to
-itself takes effect when it likes; one that waits at a gate is where we want it."""
+Blow = Literal[
+    "kill",
+    "kill python",
+    "kill jvm",
+    "kill workers",
+    "kill supervisor",
+    "kill executor",
+    "pause",
+]
+"""What is done from outside once the job waits at the moment: SIGKILL to the process that waits
+there, to the driver's Python, to its JVM, to its idle Python workers, to its supervisor or to
+an executor; or SIGSTOP to the driver and all that belongs to it. A signal that a process sends
+to itself takes effect when it likes; one that waits at a gate is where we want it."""
 
-Recovery = Literal["restart", "resume", "takeover", "executors"]
+Recovery = Literal["restart", "resume", "takeover", "itself"]
 """Who brings the job back: its supervisor; people, with `holdfast resume`; another supervisor,
-while the driver is only asleep and wakes up later; or the executors that are left."""
+while the driver is only asleep and wakes up later; or nobody, the attempt goes on."""
 
 _RECORD = 150
 """At which record a worker fails: when it has been through some epochs."""
@@ -43,13 +60,21 @@ class Drill:
     """The attempt that the fault strikes. The one after it must finish. None: it must finish
     itself."""
 
+    @property
+    def on_cluster(self) -> bool:
+        return self.blow == "kill executor"
+
 
 _DIED = Ended(error="DRIVER_DIED", failure_class="lost_driver")
+JVM_DIED = Ended(error="JVM_DIED", failure_class="lost_driver")
 _LOST = Ended(error="ATTEMPT_LOST", failure_class="lost_driver")
+_WORKER_DIED = Ended(error="PYTHON_WORKER_DIED", failure_class="lost_worker")
 _FENCED = Ended(error="FENCED", failure_class="conflict")
 _HUNG = Ended(error="DRIVER_HUNG", failure_class="hung")
 _FULL = Ended(error="DISK_FULL", failure_class="resource")
 _UNWRITABLE = Ended(error="STORAGE_ERROR", failure_class="resource")
+_OUT_OF_MEMORY = Ended(error="OUT_OF_MEMORY", failure_class="resource")
+_TOO_LONG = Ended(error="EPOCH_TIMEOUT", failure_class="hung")
 _IN_PYTHON = (Moment.M2, Moment.M5, Moment.M6)
 _FILE_WRITES = (Moment.M1, Moment.M3, Moment.M6)
 
@@ -71,44 +96,51 @@ def _driver_kills() -> list[Drill]:
     ]
 
 
-def _python_kills() -> list[Drill]:
+def _struck_while_waiting() -> list[Drill]:
+    """What can happen to a driver, or to whoever watches it, at any moment of an epoch."""
+    kinds: tuple[tuple[str, str, Blow | None, Recovery, Ended], ...] = (
+        (
+            "driver-python-kill",
+            "driver's Python, kill -9",
+            "kill python",
+            "restart",
+            _DIED,
+        ),
+        ("driver-jvm-kill", "driver's JVM alone, kill -9", "kill jvm", "restart", JVM_DIED),
+        ("driver-pause", "driver stopped, supervised", "pause", "restart", _HUNG),
+        (
+            "driver-zombie",
+            "driver stopped, wakes up after its replacement",
+            "pause",
+            "takeover",
+            _FENCED,
+        ),
+        ("driver-hung", "epoch that does not end", None, "restart", _TOO_LONG),
+        ("supervisor-kill", "supervisor, kill -9", "kill supervisor", "resume", _LOST),
+    )
     return [
         Drill(
-            name=_named("driver-python-kill", moment),
-            fault="driver's Python alone, kill -9",
+            name=_named(name, moment),
+            fault=fault,
             moment=moment,
-            injection=driver_fault(moment, "wait"),
-            blow="kill",
-            ends=_DIED,
+            injection=waits(moment),
+            blow=blow,
+            recovery=recovery,
+            ends=ends,
         )
-        for moment in (Moment.M2, Moment.M6)
+        for name, fault, blow, recovery, ends in kinds
+        for moment in OF_AN_EPOCH
     ]
 
 
-def _pauses() -> list[Drill]:
+def _out_of_memory() -> list[Drill]:
     return [
         Drill(
-            name=_named("driver-pause", moment),
-            fault="driver stopped, supervised",
+            name=_named("driver-oom", moment),
+            fault="heap of the driver's JVM used up",
             moment=moment,
-            injection=driver_fault(moment, "wait"),
-            blow="pause",
-            ends=_HUNG,
-        )
-        for moment in _IN_PYTHON
-    ]
-
-
-def _zombies() -> list[Drill]:
-    return [
-        Drill(
-            name=_named("driver-zombie", moment),
-            fault="driver stopped, wakes up after its replacement",
-            moment=moment,
-            injection=driver_fault(moment, "wait"),
-            blow="pause",
-            recovery="takeover",
-            ends=_FENCED,
+            injection=driver_fault(moment, "oom"),
+            ends=_OUT_OF_MEMORY,
         )
         for moment in _IN_PYTHON
     ]
@@ -150,7 +182,7 @@ def _worker_faults() -> list[Drill]:
             moment=Moment.M2,
             injection=_record_fault("wait"),
             blow="kill",
-            ends=Ended(error="PYTHON_WORKER_DIED", failure_class="lost_worker"),
+            ends=_WORKER_DIED,
         ),
         Drill(
             name="worker-raise",
@@ -163,41 +195,52 @@ def _worker_faults() -> list[Drill]:
     ]
 
 
-def _supervisor_kills() -> list[Drill]:
+def _all_workers_killed() -> list[Drill]:
+    """While state is committed some are still at work. Later what they have computed is there
+    already, and the next epoch gets others."""
     return [
         Drill(
-            name=_named("supervisor-kill", moment),
-            fault="supervisor, kill -9",
+            name=_named("worker-kill", moment),
+            fault="all Python workers, kill -9",
             moment=moment,
-            injection=driver_fault(moment, "wait"),
-            blow="kill supervisor",
-            recovery="resume",
-            ends=_LOST,
+            injection=waits(moment),
+            blow="kill workers",
+            recovery="restart" if moment is Moment.M3 else "itself",
+            ends=_WORKER_DIED if moment is Moment.M3 else None,
         )
-        for moment in (Moment.M2, Moment.M6)
+        for moment in (Moment.M3, Moment.M5)
     ]
 
 
-def _executor_kill() -> Drill:
+_AT_WORK: dict[Moment, PythonFault] = {
+    Moment.M2: _record_fault("wait"),
+    # Each executor has one partition, and knows nothing of the other's state.
+    Moment.M4: PythonFault(point="sink.before_commit_record", action="wait", on_pass=EPOCH + 1),
+}
+
+
+def _executor_kills() -> list[Drill]:
     """On a cluster: Spark runs the tasks again elsewhere, in the same attempt."""
-    return Drill(
-        name=_named("executor-kill", Moment.M2),
-        fault="executor alone, kill -9 at work",
-        moment=Moment.M2,
-        injection=_record_fault("wait"),
-        blow="kill executor",
-        recovery="executors",
-        ends=None,
-    )
+    return [
+        Drill(
+            name=_named("executor-kill", moment),
+            fault="executor alone, kill -9",
+            moment=moment,
+            injection=_AT_WORK.get(moment) or waits(moment),
+            blow="kill executor",
+            recovery="itself",
+            ends=None,
+        )
+        for moment in OF_AN_EPOCH
+    ]
 
 
 EPOCH_DRILLS: tuple[Drill, ...] = (
     *_driver_kills(),
-    *_python_kills(),
-    *_pauses(),
-    *_zombies(),
+    *_struck_while_waiting(),
+    *_out_of_memory(),
     *_disk_errors(),
     *_worker_faults(),
-    *_supervisor_kills(),
-    _executor_kill(),
+    *_all_workers_killed(),
+    *_executor_kills(),
 )

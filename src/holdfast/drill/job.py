@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import holdfast as hf
 from holdfast.demo.job import RunningBalance
 from holdfast.faults import fault_point
+
+TIMEOUT_VARIABLE = "DRILL_EPOCH_TIMEOUT"
 
 
 class BrittleBalance(RunningBalance):
@@ -20,7 +23,7 @@ class BrittleBalance(RunningBalance):
 
 job = hf.Job(
     "drill",
-    checkpoint=hf.CheckpointConfig(interval="0.2 s"),
+    checkpoint=hf.CheckpointConfig(interval="0.2 s", timeout=os.environ.get(TIMEOUT_VARIABLE)),
     restart=hf.FixedDelay(attempts=5, delay="0.1 s"),
     parallelism=2,
 )

@@ -8,6 +8,7 @@ some are still to come. M7 to M9 are moments of an operation on the job.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal
 
 from holdfast.drill.crash_points import At, CrashPoint, DiskError
 from holdfast.drill.python_faults import PythonAction, PythonFault
@@ -77,8 +78,19 @@ _POINTS = {
 
 def jvm_kill(moment: Moment) -> CrashPoint:
     """SIGKILL to the JVM and the driver's Python, from within the JVM."""
+    return _at_file(moment, "kill")
+
+
+def waits(moment: Moment) -> CrashPoint | PythonFault:
+    """Nothing goes on at the moment until the gate is opened, or whoever waits is struck."""
+    if moment in _POINTS:
+        return driver_fault(moment, "wait")
+    return _at_file(moment, "gate")
+
+
+def _at_file(moment: Moment, action: Literal["kill", "gate"]) -> CrashPoint:
     at, path, nth = _FILES[moment]
-    return CrashPoint(at=at, pattern=f"*/checkpoint/{path}", action="kill", nth=nth)
+    return CrashPoint(at=at, pattern=f"*/checkpoint/{path}", action=action, nth=nth)
 
 
 def disk_error(moment: Moment, error: DiskError) -> CrashPoint:

@@ -7,14 +7,15 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.drill.on_cluster import executor_of, is_java
 from holdfast.drill.operation_drills import OperationDrill
-from holdfast.drill.play import HEARTBEAT, Play, signal_session
+from holdfast.drill.play import HEARTBEAT, Play, kill, place_to_run, signal_session
 from holdfast.drill.subject import JOB, JOB_FILE, Process, Subject
 from holdfast.drill.verdict import Seen
 from holdfast.drill.waiting import wait
 from holdfast.errors import HoldfastError, RunFailedError
 from holdfast.savepoint.store import SavepointStore, verify
-from holdfast.storage.processes import kill_session
+from holdfast.storage.processes import kill_session, session_members
 
 _BACKLOG, _MORE, _LATER = 4, 4, 2
 """Segments before the savepoint that is gone back to, after it, and when the job is back."""
@@ -37,7 +38,7 @@ without a supervisor."""
 
 def play_operation(drill: OperationDrill, directory: Path) -> Seen:
     """What was seen of it. No process is left behind, whatever happens."""
-    with Subject(directory) as subject:
+    with Subject(directory) as subject, place_to_run(drill, subject):
         return _OperationPlay(drill, subject).until_end()
 
 
@@ -92,11 +93,17 @@ class _OperationPlay(Play):
                 command.ensure_gone()
             case "supervisor":
                 os.kill(lease.pid, signal.SIGKILL)
+            case "executor":
+                kill(executor_of(self._subject, command.pid))
             case "driver" if lease.session is not None:
                 if self._drill.blow == "kill":
                     kill_session(lease.session)
                 else:
                     signal_session(lease.session, signal.SIGSTOP)
+            case "python" if lease.session is not None:
+                kill(lease.session)  # it leads the session
+            case "jvm" if lease.session is not None:
+                kill(*filter(is_java, session_members(lease.session)))
 
     def _outlived(self) -> bool:
         """A driver without a supervisor is stopped on its way, replaced, and wakes up."""

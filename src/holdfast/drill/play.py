@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,37 @@ from holdfast.demo.proof import Proof, prove
 from holdfast.drill.crash_points import CrashPoint, build_library
 from holdfast.drill.drills import Drill
 from holdfast.drill.edits import Edits
+from holdfast.drill.job import TIMEOUT_VARIABLE
+from holdfast.drill.on_cluster import cluster_for, executor_of, for_executors, is_java
+from holdfast.drill.operation_drills import OperationDrill
 from holdfast.drill.subject import JOB, JOB_FILE, Process, Subject
 from holdfast.drill.verdict import Seen, SeenAttempt
 from holdfast.drill.visible import half_visible
 from holdfast.drill.waiting import wait
 from holdfast.errors import HoldfastError, RunFailedError
-from holdfast.storage.processes import session_members
+from holdfast.storage.processes import parent_of, session_members
 
 _SEGMENT = 60
 _BACKLOG, _LATER = 10, 4
 """Segments before the job starts, and when it has come back; an epoch takes two."""
+_TOLD = ("executor_lost", "loss_overcome")
+"""What the history must say about an executor that was lost."""
+_EPOCH_TIMEOUT = "20 s"
+"""For epochs that do not end."""
 HEARTBEAT = "10 s"
 """For drivers that are stopped: short, because the drill waits for it to pass."""
 
 
 def play(drill: Drill, directory: Path) -> Seen:
     """What was seen of it. No process is left behind, whatever happens."""
-    with Subject(directory) as subject:
+    with Subject(directory) as subject, place_to_run(drill, subject):
         return _EpochPlay(drill, subject).until_end()
+
+
+def place_to_run(
+    drill: Drill | OperationDrill, subject: Subject
+) -> AbstractContextManager[None]:
+    return cluster_for(subject) if drill.on_cluster else nullcontext()
 
 
 class Play:
@@ -122,6 +135,8 @@ class _EpochPlay(Play):
         first = self._start_first()
         if not self._strikes(first):
             return {}
+        if self._drill.recovery == "itself":
+            return self._goes_on(first)
         supervisor = self._recover(first)
         self._wait(supervisor, lambda: len(self._subject.attempts()) > 1, "the next attempt")
         left_over = self._left_over()
@@ -130,6 +145,16 @@ class _EpochPlay(Play):
         refused = self.wake(first) if self._drill.recovery == "takeover" else None
         self._subject.stop(supervisor)
         return {"left_over": left_over, "zombie_refused": refused}
+
+    def _goes_on(self, supervisor: Process) -> dict[str, Any]:
+        """The attempt that was struck, to its end."""
+        self._subject.gate.touch()
+        self.send_later()
+        self._wait(supervisor, self._all_committed, "all rows to be committed")
+        self._subject.stop(supervisor)
+        told = self._subject.event_kinds()
+        silent = [kind for kind in _TOLD if self._drill.on_cluster and kind not in told]
+        return {"complaints": tuple(f"the history has no {kind}" for kind in silent)}
 
     def _start_first(self) -> Process:
         # A driver that can outlive its replacement is one without a supervisor: that would
@@ -144,14 +169,26 @@ class _EpochPlay(Play):
         fired = subject.fired()
         if not fired:
             return False
+        self._strike(fired[0].pid, first)
+        return True
+
+    def _strike(self, waiting: int, supervisor: Process) -> None:
+        """`waiting`: the process that waits at the moment."""
         match self._drill.blow:
             case "kill":
-                os.kill(fired[0].pid, signal.SIGKILL)
+                kill(waiting)
+            case "kill python":
+                kill(os.getsid(waiting))  # the driver's session is led by its Python
+            case "kill jvm":
+                kill(*filter(is_java, session_members(os.getsid(waiting))))
+            case "kill workers":
+                kill(*_python_workers(os.getsid(waiting)))
+            case "kill executor":
+                kill(executor_of(self._subject, waiting))
             case "kill supervisor":
-                first.signal(signal.SIGKILL)
+                supervisor.signal(signal.SIGKILL)
             case "pause":
-                signal_session(os.getsid(fired[0].pid), signal.SIGSTOP)
-        return True
+                signal_session(os.getsid(waiting), signal.SIGSTOP)
 
     def _recover(self, first: Process) -> Process:
         """The supervisor that brings the job back."""
@@ -172,12 +209,31 @@ class _EpochPlay(Play):
 
 
 def _variables(drill: Drill, subject: Subject) -> Mapping[str, str]:
-    if isinstance(drill.injection, CrashPoint):
-        return drill.injection.variables(build_library(subject.place.directory))
-    variables = drill.injection.variables(subject.gate)
+    variables = (
+        drill.injection.variables(build_library(subject.place.directory), subject.gate)
+        if isinstance(drill.injection, CrashPoint)
+        else drill.injection.variables(subject.gate)
+    )
     if drill.blow == "pause":
         variables["HOLDFAST_HEARTBEAT_TIMEOUT"] = HEARTBEAT
+    if drill.ends is not None and drill.ends.error == "EPOCH_TIMEOUT":
+        variables[TIMEOUT_VARIABLE] = _EPOCH_TIMEOUT
+    if drill.on_cluster:
+        variables |= for_executors(subject, variables)
     return variables
+
+
+def _python_workers(session: int) -> list[int]:
+    """Of a driver: what its daemon has forked."""
+    members = session_members(session)
+    daemons = [pid for pid in members if (parent := parent_of(pid)) and is_java(parent)]
+    return [pid for pid in members if parent_of(pid) in daemons]
+
+
+def kill(*pids: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def signal_session(session: int, number: signal.Signals) -> None:

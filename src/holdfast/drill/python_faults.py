@@ -9,9 +9,10 @@ from typing import Literal
 
 from holdfast.faults import FAULTS_VARIABLE
 
-PythonAction = Literal["kill", "raise", "wait", "enospc"]
-"""To kill the process group, to raise, to wait for what is done from outside, or to find the
-disk full."""
+PythonAction = Literal["kill", "raise", "wait", "enospc", "eio", "oom"]
+"""To kill the process group, to raise, to wait for what is done from outside, to find the disk
+full or broken, or to use up the memory of the driver's JVM."""
+_OUT_OF_MEMORY = "call:holdfast.drill.heap:use_up"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,5 +25,6 @@ class PythonFault:
 
     def variables(self, gate: Path) -> dict[str, str]:
         """For the environment of `holdfast run`; the log of faults has to be there, too."""
-        action = f"gate:{gate}" if self.action == "wait" else self.action
+        special = {"wait": f"gate:{gate}", "oom": _OUT_OF_MEMORY}
+        action = special.get(self.action, self.action)
         return {FAULTS_VARIABLE: json.dumps({self.point: f"{action}@{self.on_pass} once"})}

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from holdfast.drill.catalogue import AnyDrill
 from holdfast.drill.drills import Drill
-from holdfast.drill.executor_play import play_on_cluster
 from holdfast.drill.operation_play import play_operation
 from holdfast.drill.play import play
 from holdfast.drill.verdict import Seen, objections
@@ -50,8 +49,7 @@ class DrillResult:
 
 def play_any(drill: AnyDrill, directory: Path) -> Seen:
     if isinstance(drill, Drill):
-        on_cluster = drill.recovery == "executors"
-        return play_on_cluster(drill, directory) if on_cluster else play(drill, directory)
+        return play(drill, directory)
     return play_operation(drill, directory)
 
 

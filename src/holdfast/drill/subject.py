@@ -59,6 +59,7 @@ class Subject:
         self.progress = FileProgress(self.place)
         self.gate = directory / "gate"
         self.faults_log = directory / "faults.log"
+        self.master = "local[2]"
         self._processes: list[Process] = []
 
     def __enter__(self) -> Self:
@@ -101,7 +102,7 @@ class Subject:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
         return inherited | {
             "HOLDFAST_HOME": str(self.place.directory),
-            "HOLDFAST_MASTER": "local[2]",
+            "HOLDFAST_MASTER": self.master,
             LOG_VARIABLE: str(self.faults_log),
         }
 

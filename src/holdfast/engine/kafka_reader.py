@@ -111,12 +111,7 @@ def _start_options(source: Kafka) -> dict[str, str]:
             "startingOffsetsByTimestampStrategy": "latest",
         }
     # Spark wants all partitions; those that are not named start at their beginning.
-    admin = KafkaAdmin(source.access)
-    known = (
-        admin.matching(source.pattern)
-        if source.pattern is not None
-        else admin.partitions(source.topic_names)
-    )
+    known = KafkaAdmin(source.access).selected(source.topic_names, source.pattern)
     offsets = {
         topic: {
             str(number): start.get(topic, {}).get(number, EARLIEST) for number in partitions

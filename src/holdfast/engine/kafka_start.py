@@ -55,10 +55,7 @@ def _check(
     uid: str, source: Kafka, position: Any, on_event: Callable[[JobEvent], None]
 ) -> None:
     admin = KafkaAdmin(source.access)
-    if source.pattern is not None:
-        partitions = admin.matching(source.pattern)
-    else:
-        partitions = admin.partitions(source.topic_names)
+    partitions = admin.selected(source.topic_names, source.pattern)
     if not is_position(position):
         return
     lost = list(lost_records(position, admin.earliest(partitions), admin.latest(partitions)))

@@ -108,7 +108,7 @@ class ProgressListener(StreamingQueryListener):
                 "load": round(outcome.load_seconds + _loading(progress), 3),
             },
             # Spark's own total has the ticks of our clock in it.
-            input_rows=sum(source.get("numInputRows", 0) for _, source in sources),
+            input_rows=sum(rows.values()),
             waited_for={uid: not idle for uid, idle in self._idle.sources.items()},
             skipped_rows=_skipped(progress),
             output_rows=sum(sink.rows for sink in outcome.sinks.values()),

@@ -110,12 +110,7 @@ def _check_slots(trunk: Trunk, session: SparkSession, parallelism: int) -> None:
 
 
 def _partitions(source: Any) -> int:
-    admin = KafkaAdmin(source.access)
-    found = (
-        admin.matching(source.pattern)
-        if source.pattern is not None
-        else admin.partitions(source.topic_names)
-    )
+    found = KafkaAdmin(source.access).selected(source.topic_names, source.pattern)
     return sum(map(len, found.values()))
 
 

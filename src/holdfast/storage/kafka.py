@@ -115,6 +115,10 @@ class KafkaAdmin:
             found[topic] = known[topic]
         return found
 
+    def selected(self, topics: Iterable[str], pattern: str | None) -> dict[str, list[int]]:
+        """Of a source that names its topics, or has a pattern for them."""
+        return self.partitions(topics) if pattern is None else self.matching(pattern)
+
     def matching(self, pattern: str) -> dict[str, list[int]]:
         """Topics whose whole name matches; there may be none yet."""
         return {

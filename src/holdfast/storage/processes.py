@@ -39,13 +39,17 @@ def parent_of(pid: int) -> int | None:
     return (int(fields[_PARENT]) or None) if fields else None
 
 
+def children_of(pid: int) -> list[int]:
+    return [child for child in _all() if parent_of(child) == pid]
+
+
 def session_members(session: int) -> list[int]:
     """The living processes of a session."""
     found = []
-    for entry in _PROC.iterdir():
-        fields = _stat(int(entry.name)) if entry.name.isdigit() else None
+    for pid in _all():
+        fields = _stat(pid)
         if fields and fields[_STATE] != "Z" and int(fields[_SESSION]) == session:
-            found.append(int(entry.name))
+            found.append(pid)
     return found
 
 
@@ -74,6 +78,10 @@ def kill_session(session: int, *, patience: float = 30.0) -> bool:
             return False
         time.sleep(_POLL_SECONDS)
     return True
+
+
+def _all() -> list[int]:
+    return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
 
 
 def _stat(pid: int) -> list[str] | None:

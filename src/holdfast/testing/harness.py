@@ -320,5 +320,6 @@ class Harness:
                 store.write_broadcast(rules)
                 loaded[number] = store
         self._stored = {number: store.group for number, store in loaded.items()}
-        self.watermark = read_savepoint(place).manifest.watermark
+        manifest = read_savepoint(place).manifest
+        self.watermark, self._epochs = manifest.watermark, manifest.epoch + 1
         self.crash()
