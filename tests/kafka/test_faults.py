@@ -233,17 +233,25 @@ def test_a_topic_that_was_made_anew(
 ) -> None:
     sink, written = memory("out")
     name = topic(1)
-    source = hf.sources.Kafka(name, servers=cluster.address, schema=SCHEMA)
+    job = Totals(hf.sources.Kafka(name, servers=cluster.address, schema=SCHEMA), sink)
     cluster.send(name, values(GOOD))
-    shop.copy(source, sink)
+    shop.run(job)
     cluster.delete_topic(name)
     with pytest.raises(NotFoundError, match="TOPIC_NOT_FOUND"):
-        shop.copy(source, sink)
+        shop.run(job)
     cluster.new_topic(1, name)
     with pytest.raises(DataError, match="DATA_LOST") as caught:
-        shop.copy(source, sink)
+        shop.run(job)
     assert "made anew" in caught.value.message
+    assert "--reset-source edits" in caught.value.fix
     assert len(written()) == len(GOOD)
+    # Told to, it reads the new topic from its beginning, and keeps what it knows.
+    cluster.send(name, values(GOOD[:1]))
+    plan = shop.restore(job, "checkpoint:0", "keep", reset_sources=("edits",))
+    assert "begins anew in source edits" in plan.sentence
+    assert len(written()) == len(GOOD) + 1
+    (user, diff), total = GOOD[0], written()[-1]
+    assert total == (user, sum(each for who, each in GOOD if who == user) + diff)
 
 
 def test_an_unknown_topic(cluster: Cluster, shop: Workshop, memory: Memory) -> None:

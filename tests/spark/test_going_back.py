@@ -17,7 +17,13 @@ from holdfast.checkpoint.spark_files import batch_files, committed_batches
 from holdfast.checkpoint.timelines import SinkChoice
 from holdfast.control.checkup import check_up
 from holdfast.control.registry import Registry
-from holdfast.errors import ConflictError, CorruptionError, NotFoundError, RunFailedError
+from holdfast.errors import (
+    ConflictError,
+    CorruptionError,
+    NotFoundError,
+    RunFailedError,
+    StateMismatchError,
+)
 from holdfast.faults import armed
 from spark.processes import RunningTotal
 from spark.test_resume import ROWS, SCHEMA, feed
@@ -124,6 +130,15 @@ def test_output_beyond_is_kept_or_left_behind_as_told(place: Workplace) -> None:
     # What was kept still lies beyond, and so has to be decided again.
     with pytest.raises(ConflictError, match="1 epoch with 60 rows"):
         go_back(place, "checkpoint:4")
+
+
+def test_a_source_may_begin_anew_while_the_state_stays(place: Workplace) -> None:
+    filled(place)
+    last = f"checkpoint:{PARTS - 1}"
+    place.restore(totals(place), last, reset_sources=("edits",))
+    assert written(place.path / "out") == Counter(running_totals(EDITS + EDITS))
+    with pytest.raises(StateMismatchError, match="SOURCE_NOT_RESET"):
+        place.restore(totals(place), last, "keep", reset_sources=("other",))
 
 
 def test_a_restore_that_is_cut_short_can_be_repeated(place: Workplace) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,6 +83,7 @@ class Workplace:
         *,
         parallelism: int = 2,
         allow_dropped: bool = False,
+        reset_sources: tuple[str, ...] = (),
         **options: Any,
     ) -> RestorePlan:
         """`holdfast run --available-now --from ORIGIN`."""
@@ -91,17 +92,16 @@ class Workplace:
 
         def plan() -> RestorePlan:
             start = find_start(job, directory, origin, self.savepoints)
-            plans.append(
-                plan_restore(
-                    job,
-                    directory,
-                    start,
-                    choice=choice,
-                    parallelism=parallelism,
-                    allow_dropped=allow_dropped,
-                    clock=SystemClock(),
-                )
+            found = plan_restore(
+                job,
+                directory,
+                start,
+                choice=choice,
+                parallelism=parallelism,
+                allow_dropped=allow_dropped,
+                clock=SystemClock(),
             )
+            plans.append(replace(found, reset_sources=reset_sources))
             return plans[0]
 
         run_job(

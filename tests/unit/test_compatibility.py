@@ -142,12 +142,29 @@ def test_steps_that_come_and_go() -> None:
     assert outcomes({"a": SUM}, renamed, allow=True) == {"b": "starts empty", "a": "dropped"}
 
 
+def test_a_source_that_is_to_begin_anew() -> None:
+    def judged(*sources: str) -> dict[str, str]:
+        found = judge(
+            stored({"a": SUM}),
+            code({"a": SUM}),
+            canonical=False,
+            allow_dropped=False,
+            reset_sources=sources,
+        )
+        return {each.uid: each.refusal.name if each.refusal else each.outcome for each in found}
+
+    assert judged() == {"edits": "restored", "a": "restored"}
+    assert judged("edits") == {"edits": "starts empty", "a": "restored"}
+    assert judged("other")["other"] == "SOURCE_NOT_RESET"
+
+
 def test_what_has_to_be_written_anew() -> None:
     def rewritten(
         before: dict[str, OperatorSignature], after: Code, **options: bool
     ) -> list[str]:
-        flags = {"canonical": False, "allow_dropped": False} | options
-        return [each.uid for each in judge(stored(before), after, **flags) if each.rewritten]
+        canonical, allowed = (options.get(n, False) for n in ("canonical", "allow_dropped"))
+        found = judge(stored(before), after, canonical=canonical, allow_dropped=allowed)
+        return [each.uid for each in found if each.rewritten]
 
     both = {"sum": SUM, "seen": SEEN}
     assert rewritten({"sum": SUM}, code({"sum": SUM}, backend="rocksdb")) == ["sum"]

@@ -8,7 +8,7 @@ state where the code wants it: :func:`judge` says what becomes of each part of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -173,13 +173,20 @@ class Verdict:
 
 
 def judge(
-    stored: JobIdentity, code: Code, *, canonical: bool, allow_dropped: bool
+    stored: JobIdentity,
+    code: Code,
+    *,
+    canonical: bool,
+    allow_dropped: bool,
+    reset_sources: Collection[str] = (),
 ) -> tuple[Verdict, ...]:
     """What a restore of `stored` will do. `canonical`: its state is stored as plain columns."""
     return (
+        *(_judge_reset(uid, code) for uid in reset_sources),
         *(
             _judge_source(uid, stored, code, allow_dropped)
             for uid in _either(stored.sources, code.graph.sources)
+            if uid not in reset_sources
         ),
         *(
             _judge_step(uid, stored, code, canonical, allow_dropped)
@@ -218,6 +225,24 @@ def _either(stored: Iterable[str], declared: Iterable[str]) -> list[str]:
 
 def _refused(uid: str, part: Literal["step", "source"], error: StateMismatchError) -> Verdict:
     return Verdict(uid=uid, part=part, outcome="refused", reason=error.message, refusal=error)
+
+
+def _judge_reset(uid: str, code: Code) -> Verdict:
+    """A source that is to begin anew."""
+    if uid not in code.graph.sources or not code.named_sources:
+        error = _mismatch(
+            "SOURCE_NOT_RESET",
+            f"source {uid!r} cannot begin anew: "
+            + (
+                "two branches read a source, so positions have no names in the checkpoint."
+                if uid in code.graph.sources
+                else f"the job has the sources {', '.join(code.graph.sources)}."
+            ),
+            "name a source of the job, by its uid; leave --reset-source out.",
+        )
+        return _refused(uid, "source", error)
+    reason = "asked for: begins where the code says, and not where it was"
+    return Verdict(uid=uid, part="source", outcome="starts empty", reason=reason)
 
 
 def _judge_source(uid: str, stored: JobIdentity, code: Code, allow_dropped: bool) -> Verdict:

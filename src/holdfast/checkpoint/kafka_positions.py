@@ -109,7 +109,9 @@ def data_lost(uid: str, lost: list[Lost]) -> DataError:
         "DATA_LOST",
         f"source {uid!r}: Kafka no longer has records that this job has not read:{lines}",
         fix='restore them, or go on without them: on_data_loss="continue" counts what is gone. '
-        "A longer retention of the topic, or a job that is down for less time, avoids it.",
+        "If the topic was made anew, keep the state and choose where to read it from: "
+        f"Kafka(start=…) and `holdfast run APP.py --from checkpoint:N --reset-source {uid}`. "
+        "A longer retention of the topic, or a job that is down for less time, avoids losses.",
         source=uid,
         lost=[vars(each) for each in lost],
     )

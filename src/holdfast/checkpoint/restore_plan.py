@@ -52,6 +52,8 @@ class RestorePlan:
     """The version of Spark that the savepoint was taken under."""
     allow_dropped: bool = False
     """Whether state that the code has no place for may be left behind."""
+    reset_sources: tuple[str, ...] = ()
+    """Sources that do not go on where they were, but begin where the code says."""
     claim: bool = False
     """Whether the savepoint is removed once the job has gone on from it."""
     of_job: str = ""
@@ -80,6 +82,8 @@ class RestorePlan:
             if self.rescales
             else ""
         )
+        if self.reset_sources:
+            rescaled += f", and begins anew in source {', '.join(self.reset_sources)}"
         if self.of_job and self.timeline.parent is None:
             return (
                 f"from {self.point}: a fork that goes on after epoch {self.batch}{rescaled}; "
@@ -123,6 +127,7 @@ class RestorePlan:
             "canonical": None if self.canonical is None else str(self.canonical),
             "spark": self.spark,
             "allow_dropped": self.allow_dropped,
+            "reset_sources": list(self.reset_sources),
             "claim": self.claim,
         }
 
@@ -135,6 +140,7 @@ class RestorePlan:
                 "identity": JobIdentity.from_dict(stored["identity"]),
                 "sinks": tuple(SinkBeyond(**each) for each in stored["sinks"]),
                 "canonical": Path(stored["canonical"]) if stored["canonical"] else None,
+                "reset_sources": tuple(stored.get("reset_sources", ())),
             }
         )
 
@@ -149,5 +155,6 @@ class RestorePlan:
             "parent": self.timeline.parent,
             "partitions": self.partitions,
             "parallelism": self.identity.parallelism,
+            "reset_sources": list(self.reset_sources),
             "sinks": [asdict(each) | {"choice": self.timeline.sinks} for each in self.sinks],
         }

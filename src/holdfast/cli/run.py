@@ -78,6 +78,15 @@ def run(
             help="With --from: leave state behind that the code has no place for.",
         ),
     ] = False,
+    reset_sources: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reset-source",
+            metavar="UID",
+            help="With --from: this source begins where the code says, not where it was. Its "
+            "state stays. For a topic that was made anew.",
+        ),
+    ] = None,
     claim: Annotated[
         bool,
         typer.Option(
@@ -113,6 +122,7 @@ def run(
         start_from=start_from,
         sink_choice=sink,
         allow_dropped=allow_dropped,
+        reset_sources=tuple(reset_sources or ()),
         claim=claim,
         take_over=take_over,
     )

@@ -56,6 +56,8 @@ class Launch:
     sink_choice: SinkChoice | None = None
     allow_dropped: bool = False
     """Whether state that the code has no place for may be left behind."""
+    reset_sources: tuple[str, ...] = ()
+    """Sources that do not go on where they were; never repeated."""
     claim: bool = False
     """Whether the savepoint goes to the job, and is gone afterwards."""
     take_over: bool = False
@@ -68,7 +70,8 @@ class Launch:
         once = {"start_from": None, "sink_choice": None, "allow_dropped": False, "claim": False}
         lasting = {} if is_of_another_job(self.start_from) else once
         paths = {"app": str(self.app.absolute()), "directory": str(self.directory)}
-        return {**asdict(self), **paths, **lasting, "take_over": False}
+        never = {"take_over": False, "reset_sources": ()}
+        return {**asdict(self), **paths, **lasting, **never}
 
     @classmethod
     def from_spec(cls, name: str, spec: Mapping[str, Any]) -> Launch:
@@ -132,11 +135,14 @@ class Launch:
         ):
             if value is not None:
                 options += [f"--{name}", str(value)]
+        for uid in self.reset_sources:
+            options += ["--reset-source", uid]
         return options
 
     def restore(self, job: Job, settings: Any) -> Planned | None:
         """Makes the plan that takes the job back, if that was asked for."""
         if self.start_from is None:
+            self._refuse_a_reset()
             return None
         directory = JobDirectory(settings.storage, job.name)
         savepoints = SavepointStore(settings.savepoints)
@@ -145,7 +151,7 @@ class Launch:
 
         def plan() -> RestorePlan:
             with self.in_directory():
-                return plan_start(
+                found = plan_start(
                     job,
                     directory,
                     str(self.start_from),
@@ -156,8 +162,18 @@ class Launch:
                     claim=self.claim,
                     clock=SystemClock(),
                 )
+            return replace(found, reset_sources=self.reset_sources)
 
         return plan
+
+    def _refuse_a_reset(self) -> None:
+        if self.reset_sources:
+            raise UsageError(
+                "NOTHING_TO_RESET",
+                "--reset-source is for a job that goes on from a point that --from names.",
+                fix="say which: --from checkpoint:N (`holdfast checkpoints` lists them), or "
+                "--from SAVEPOINT.",
+            )
 
 
 def run_supervised(

@@ -113,5 +113,6 @@ def check_restore(launch: Launch, settings: Any) -> RestoreCheck:
             code,
             canonical=plan.canonical is not None,
             allow_dropped=plan.allow_dropped,
+            reset_sources=plan.reset_sources,
         ),
     )

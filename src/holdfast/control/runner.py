@@ -179,7 +179,8 @@ def runtime_config(settings: Any) -> RuntimeConfig:
 def starting_point(job: Job, directory: JobDirectory, plan: RestorePlan | None = None) -> str:
     """Where an attempt goes on from, for the history."""
     if plan is not None and not plan.is_done(directory.load()):
-        return plan.point
+        anew = f", source {', '.join(plan.reset_sources)} anew" if plan.reset_sources else ""
+        return f"{plan.point}{anew}"
     last = directory.last_committed()
     return "nothing" if job.checkpoint.mode == "none" or last is None else f"epoch {last}"
 

@@ -46,7 +46,7 @@ from holdfast.engine.kafka_start import check_kafka
 from holdfast.engine.modules import ship_modules
 from holdfast.engine.planner import StepSettings, plan_trunk
 from holdfast.engine.progress import ProgressListener
-from holdfast.engine.real_time import ToldByProgress, check_real_time, start_real_time
+from holdfast.engine.real_time import check_real_time, start_real_time, told_by_progress
 from holdfast.engine.restoring import Restore
 from holdfast.engine.session import begin_jvm, configure, driver_session, query_session
 from holdfast.engine.trunk import Trunk
@@ -147,7 +147,7 @@ def run_attempt(request: AttemptRequest) -> bool:
             sources=trunk.reported_sources,
             natives=trunk.reported_natives,
             positions=trunk.positions,
-            outcomes=ToldByProgress(trunk) if job.is_real_time else runner.outcomes,
+            outcome_of=told_by_progress(trunk) if job.is_real_time else runner.take_outcome,
             idle=idle,
             on_entries=directory.sizes.note_entries,
             on_epoch=epochs,

@@ -71,7 +71,7 @@ class EpochRunner:
         self._job, self._trunk, self._writers = job, trunk, writers
         self._sizes, self._sizes_log, self._on_begin = sizes, sizes_log, on_begin
         self._await_workers = await_workers
-        self.outcomes: dict[int, EpochOutcome] = {}
+        self._outcomes: dict[int, EpochOutcome] = {}
         self.error: HoldfastError | None = None
         sizes.add({group: (keys, size, 0, 0.0) for group, (keys, size) in known_sizes.items()})
 
@@ -82,6 +82,10 @@ class EpochRunner:
             # Spark carries only text from here; keep the real one for the driver.
             self.error = error
             raise
+
+    def take_outcome(self, epoch: int) -> EpochOutcome | None:
+        """Of an epoch that has been run; once."""
+        return self._outcomes.pop(epoch, None)
 
     def _run(self, frame: DataFrame, epoch: int) -> None:
         self._on_begin(epoch)
@@ -161,6 +165,6 @@ class EpochRunner:
             self._job.checkpoint.retained,
         )
         loading = sum(seconds for *_, seconds in sizes.values())
-        self.outcomes[epoch] = EpochOutcome(
+        self._outcomes[epoch] = EpochOutcome(
             epoch, results, state, late, seconds, waited, loading
         )

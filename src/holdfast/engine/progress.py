@@ -49,7 +49,7 @@ class ProgressListener(StreamingQueryListener):
         sources: tuple[str, ...],
         natives: tuple[str, ...],
         positions: Mapping[str, int],
-        outcomes: dict[int, EpochOutcome],
+        outcome_of: Callable[[int], EpochOutcome | None],
         idle: IdleNotes,
         on_entries: Callable[[int, Mapping[str, int]], None],
         on_epoch: Callable[[EpochRecord], None],
@@ -57,7 +57,7 @@ class ProgressListener(StreamingQueryListener):
         self._attempt, self._checkpoint, self._incremental = attempt, checkpoint, incremental
         self._sources, self._natives, self._positions = sources, natives, positions
         self._idle, self._on_entries = idle, on_entries
-        self._outcomes, self._on_epoch = outcomes, on_epoch
+        self._outcome_of, self._on_epoch = outcome_of, on_epoch
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Nothing to note: an attempt is registered before its query starts."""
@@ -65,7 +65,7 @@ class ProgressListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         try:
             progress = json.loads(event.progress.json)
-            outcome = self._outcomes.pop(progress["batchId"], None)
+            outcome = self._outcome_of(progress["batchId"])
             if outcome is not None:  # a report without a batch: the query is idle
                 self._on_entries(progress["batchId"], entries(progress, self._positions))
                 self._on_epoch(self._record(progress, outcome))

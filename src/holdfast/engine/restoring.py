@@ -89,6 +89,7 @@ class Restore:
             self.code,
             canonical=self.plan.canonical is not None,
             allow_dropped=self.plan.allow_dropped,
+            reset_sources=self.plan.reset_sources,
         )
 
     def carry_out(self) -> JobIdentity:
@@ -141,7 +142,7 @@ class Restore:
         if kept != dict(self.code.positions) or len(kept) < len(self.plan.identity.operators):
             return True
         sources = set(self.plan.identity.sources) != set(self.code.graph.sources)
-        return sources or (self.plan.rescales and not kept)
+        return sources or bool(self.plan.reset_sources) or (self.plan.rescales and not kept)
 
     def _fit(self, target: Path, kept: Mapping[str, int]) -> None:
         place = self.directory.path / f".{target.name}.planting"
@@ -172,7 +173,8 @@ class Restore:
     def _source_names(self) -> list[str]:
         graph = self.code.graph
         clocks = [f"{uid}-clock" for uid in (*graph.steps, *graph.sources)]
-        return [*graph.sources, *clocks]
+        kept = [uid for uid in graph.sources if uid not in self.plan.reset_sources]
+        return [*kept, *clocks]
 
     def _step(self, uid: str) -> StoredStep:
         stored = self.plan.identity
