@@ -112,6 +112,7 @@ class Jobs:
         return [(each["state"], (each["error"] or {}).get("name")) for each in attempts]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(500)
 def test_a_sink_that_fails_four_times_and_heals(tmp_path: Path) -> None:
     job = Jobs(tmp_path, "wiki", failures=4, delay="0.1 s")

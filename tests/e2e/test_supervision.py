@@ -344,6 +344,7 @@ def test_a_detached_start_that_is_refused_says_so(tmp_path: Path) -> None:
     assert events == [(1, "attempt_failed"), (1, "failed"), (1, "hook")]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_an_epoch_that_hangs_is_given_up(tmp_path: Path) -> None:
     job = Supervised(tmp_path)
@@ -370,6 +371,7 @@ def _age(file: LeaseFile) -> float:
     return (datetime.now(UTC) - lease.renewed).total_seconds()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_driver_that_slept_through_its_replacement_commits_nothing(tmp_path: Path) -> None:
     home, edits = Home(tmp_path), Edits(tmp_path / "edits")

@@ -13,6 +13,7 @@ import pytest
 EDITS = 20_000
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_demo_on_kafka(tmp_path: Path, jars: str) -> None:
     place = tmp_path / "demo"

@@ -120,6 +120,7 @@ def test_the_sums_of_the_page_are_those_of_the_edits() -> None:
             assert f"{len(totals)} … {totals.total()}\n" in page
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_the_tutorial(tmp_path: Path, jars: str) -> None:
     page = list(steps(PAGE.read_text("utf-8")))

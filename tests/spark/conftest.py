@@ -32,12 +32,16 @@ ON_BOTH_BACKENDS = {
     "test_windows",
 }
 """All that is about state."""
+ALWAYS_ON_BOTH = {"test_exact"}
+"""The others are with rocksdb only in `make test-long`: unit tests have both in the harness."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "place" in metafunc.fixturenames:
         module = metafunc.module.__name__.rpartition(".")[2]
-        backends = ["heap", "rocksdb"] if module in ON_BOTH_BACKENDS else ["heap"]
+        marks = [] if module in ALWAYS_ON_BOTH else [pytest.mark.long]
+        rocksdb = pytest.param("rocksdb", marks=marks)
+        backends = ["heap", rocksdb] if module in ON_BOTH_BACKENDS else ["heap"]
         metafunc.parametrize("place", backends, indirect=True)
 
 

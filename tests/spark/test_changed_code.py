@@ -161,6 +161,7 @@ def test_a_moved_source_is_not_read_again(place: Workplace) -> None:
     check_both(place)
 
 
+@pytest.mark.long
 def test_a_restore_into_changed_code_may_be_cut_short_anywhere(tmp_path: Path) -> None:
     heap, rocksdb = Workplace(tmp_path, "heap"), Workplace(tmp_path, "rocksdb")
     feed_half(heap, 0)

@@ -86,6 +86,7 @@ def test_an_idle_source_is_left_out(place: Workplace, memory: Memory) -> None:
     assert back.waited_for["quiet"]
 
 
+@pytest.mark.long
 def test_idle_after_can_be_added_and_left_out(place: Workplace, memory: Memory) -> None:
     """The clock that it needs is a source of its own, which stored positions may not know."""
     write(place, "quiet", "0", [(0, "ann", NOON)])

@@ -354,7 +354,7 @@ def checks(*short: str) -> pytest.MarkDecorator:
 
 
 @pytest.mark.timeout(600)
-@checks("processes", "aggregations")
+@checks("aggregations", "rolling")
 def test_state_goes_everywhere(tmp_path: Path, check: Check) -> None:
     heap, rocksdb = Workplace(tmp_path, "heap"), Workplace(tmp_path, "rocksdb")
     plain, wider = check.pipeline(heap, False), check.pipeline(heap, True)
@@ -379,7 +379,7 @@ def test_state_goes_everywhere(tmp_path: Path, check: Check) -> None:
 
 
 @pytest.mark.timeout(600)
-@checks("natives", "rolling")
+@checks("natives")
 def test_state_after_a_rollback_and_a_crash(tmp_path: Path, check: Check) -> None:
     place = Workplace(tmp_path, "heap" if check.name != "chains" else "rocksdb")
     plain = check.pipeline(place, False)
