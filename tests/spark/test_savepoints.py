@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +23,7 @@ from holdfast.errors import (
     StateMismatchError,
 )
 from holdfast.faults import armed
+from holdfast.savepoint.manifest import SavedFile
 from holdfast.savepoint.store import read_savepoint, verify
 from spark.processes import CountPerTotal, OtherKeyTotal, TotalWithParity
 from spark.test_going_back import EDITS, SIZE, totals, written
@@ -85,6 +88,21 @@ def test_rescaled_state_is_counted_without_being_read(
     feed_part(place, 1)
     place.run(chained, parallelism=5)
     assert snapshot_entries(directory.checkpoint, plan.batch + 2) is None
+
+
+def test_keys_are_counted_where_spark_has_counted_them(place: Workplace) -> None:
+    feed_part(place, 0)
+    place.run(totals(place), checkpoint={"incremental": False})  # a snapshot per epoch
+    savepoint = place.take()
+    verify(savepoint)
+    epoch = savepoint.manifest.epoch
+    SizesLog(savepoint.path / "sizes").note_entries(epoch, {"sum": 1})
+    name = f"sizes/{epoch}.entries.json"
+    content = (savepoint.path / name).read_bytes()
+    forged = SavedFile(path=name, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    files = tuple(forged if each.path == name else each for each in savepoint.manifest.files)
+    with pytest.raises(CorruptionError, match=r"step 'sum' has .* keys instead of 1"):
+        verify(replace(savepoint, manifest=replace(savepoint.manifest, files=files)))
 
 
 def test_a_savepoint_works_in_another_place(place: Workplace, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,9 @@ def test_savepoints_are_compared_and_corrected(place: Workplace) -> None:
             "INSERT INTO balances VALUES ('new', 5)",
         )
         verify(corrected)
+        other = replace(corrected.manifest, keys={"balances": 99})
+        with pytest.raises(CorruptionError, match="'balances' has 3 keys instead of 99"):
+            verify(replace(corrected, manifest=other))
         assert {file.path: file.sha256 for file in first.manifest.files} == hashes
         assert (corrected.manifest.parent, len(corrected.manifest.edits)) == (
             first.manifest.id,

@@ -27,7 +27,12 @@ from holdfast.checkpoint.checkup import require_sums
 from holdfast.checkpoint.copies import copy_batch
 from holdfast.checkpoint.identity import JobDirectory, JobIdentity
 from holdfast.checkpoint.sizes import SizesLog
-from holdfast.checkpoint.spark_files import BatchFiles, batch_files, committed_batches
+from holdfast.checkpoint.spark_files import (
+    BatchFiles,
+    batch_files,
+    committed_batches,
+    snapshot_entries,
+)
 from holdfast.clock import Clock
 from holdfast.errors import (
     ConflictError,
@@ -315,8 +320,8 @@ def read_savepoint(path: Path) -> Savepoint:
 
 
 def verify(savepoint: Savepoint, progress: Progress = silent) -> None:
-    """Every byte is what was written, and nothing is missing or added; or an error that names
-    the file."""
+    """Every byte is what was written, nothing is missing or added, and there are as many keys
+    as there were; or an error that names the file, or the step."""
     expected = {file.path: file for file in savepoint.manifest.files}
     found = set(_walk(savepoint.path)) - {MANIFEST}
     for name in sorted(set(expected) - found):
@@ -333,6 +338,36 @@ def verify(savepoint: Savepoint, progress: Progress = silent) -> None:
         if _sha256(path) != file.sha256:
             raise _damaged(savepoint, name, "has other bytes than were written")
         progress("verify", done, len(expected))
+    _require_counts(savepoint)
+
+
+def _require_counts(savepoint: Savepoint) -> None:
+    """As far as they can be known without reading state: those of Parquet files and of Spark's
+    snapshots. Spark counts an entry of its store where we count a key; both were noted."""
+    manifest = savepoint.manifest
+    expected: Mapping[str, int]
+    if manifest.kind == "canonical":
+        # Imported here: `savepoint list` must not pay for Arrow.
+        from holdfast.savepoint.canonical import CanonicalState
+
+        found, expected = CanonicalState(savepoint.path).key_counts(), manifest.keys
+    else:
+        expected = SizesLog(savepoint.path / "sizes").entries(manifest.epoch)
+        if not expected:
+            return
+        entries = snapshot_entries(savepoint.checkpoint, manifest.epoch) or {}
+        steps = manifest.identity.operators.items()
+        places = {uid: step.get("position") for uid, step in steps}
+        found = {uid: entries[place] for uid, place in places.items() if place in entries}
+    for uid, count in found.items():
+        if expected.get(uid, count) != count:
+            raise CorruptionError(
+                "SAVEPOINT_DAMAGED",
+                f"savepoint {manifest.id}: step {uid!r} has {count:,} keys instead of "
+                f"{expected[uid]:,}.",
+                fix="use another savepoint, or restore this one from a backup.",
+                path=str(savepoint.path),
+            )
 
 
 def _damaged(savepoint: Savepoint, name: str, what: str) -> CorruptionError:
