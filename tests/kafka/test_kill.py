@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 
 from e2e.drivers import Home
 from holdfast.demo.edits import generate
@@ -40,6 +41,7 @@ def rows_of(folder: Path) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.long
 def test_kill_9_in_the_middle_of_an_epoch(
     cluster: Cluster, topic: Callable[..., str], jars: str, tmp_path: Path
 ) -> None:

@@ -18,8 +18,8 @@ from holdfast.checkpoint.lease import LEASE_SECONDS, LeaseFile
 from holdfast.control.kafka.broker import LocalBroker
 from holdfast.drill.edits import Edits
 from holdfast.drill.waiting import wait
-from holdfast.faults import fired_points
-from holdfast.storage.processes import session_members
+from holdfast.faults import FAULTS_VARIABLE, LOG_VARIABLE, fired_faults, fired_points
+from holdfast.storage.processes import is_alive, parent_of, session_members
 from kafka.cluster import Cluster
 from kafka.conftest import JAR_CACHE
 
@@ -61,6 +61,14 @@ class Story:
     def waits_at(self, point: str) -> str:
         """For a worker of the job, in its first epoch."""
         return json.dumps({point: f"gate:{self.gate} once"})
+
+    def arm_executors(self, point: str) -> None:
+        """They inherit nothing from a driver, so it comes to them through Spark."""
+        armed = {FAULTS_VARIABLE: self.waits_at(point), LOG_VARIABLE: self.home.faults_log}
+        lines = [f"\"executorEnv.{name}\" = '{value}'" for name, value in armed.items()]
+        settings = self.home.path / "home" / "holdfast.toml"
+        settings.parent.mkdir()
+        settings.write_text("\n".join(["[spark]", *lines]))
 
     def wait_for_fault(self, count: int = 1) -> None:
         wait(lambda: len(fired_points(self.home.faults_log)) == count, "the fault")
@@ -110,8 +118,45 @@ def test_the_driver_and_its_workers_are_killed_around_a_commit(story: Story) -> 
     assert story.is_exact()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("away", [0.0, 15.0], ids=["at once", "after the timeout"])
+def test_an_executor_is_killed_before_a_commit(story: Story) -> None:
+    """Its task is run again elsewhere, in the same attempt. The Python worker that waited to
+    commit for it may live on, and is refused."""
+    home, point = story.home, "kafka.before_commit"
+    story.edits.send(8)
+    story.arm_executors(point)
+    home.json("cluster", "up", "--workers", "2", "--memory", "512m")
+    try:
+        with home.driver(story.app, "--master", "cluster", "--available-now") as driver:
+            story.wait_for_fault()
+            (fired,) = fired_faults(home.faults_log)
+            os.kill(_java_above(fired.pid), signal.SIGKILL)
+            assert driver.end() == 0, (home.path / "stderr.log").read_text()
+        story.gate.touch()
+        wait(lambda: not is_alive(fired.pid, None), "the end of the worker that was replaced")
+        assert len(home.json("attempts", story.topic)) == 1
+        kinds = {event["kind"] for event in home.json("events", story.topic)}
+        assert {"executor_lost", "loss_overcome"} <= kinds
+    finally:
+        assert home.call("cluster", "down").returncode == 0
+    assert story.is_exact()
+
+
+def _java_above(pid: int) -> int:
+    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+        pid = parent_of(pid) or 1
+    return pid
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "away",
+    [
+        pytest.param(0.0, id="at once"),
+        pytest.param(15.0, id="after the timeout", marks=pytest.mark.long),
+    ],
+)
 def test_the_broker_is_killed_in_the_middle_of_a_commit(tmp_path: Path, away: float) -> None:
     """It comes back before or after the transaction's time is over."""
     broker = LocalBroker(tmp_path / "broker", cache=JAR_CACHE)
@@ -137,6 +182,7 @@ def test_the_broker_is_killed_in_the_middle_of_a_commit(tmp_path: Path, away: fl
         broker.down()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_driver_that_slept_through_its_replacement_writes_nothing(story: Story) -> None:
     story.edits.send(8)
