@@ -64,6 +64,14 @@ class Drill:
     def on_cluster(self) -> bool:
         return self.blow == "kill executor"
 
+    @property
+    def told(self) -> set[str]:
+        """What the history must say about it, if the attempt goes on."""
+        if not self.on_cluster:
+            return set()
+        at_work = self.moment in (Moment.M2, Moment.M3)
+        return {"executor_lost", *(["loss_overcome"] if at_work else [])}
+
 
 _DIED = Ended(error="DRIVER_DIED", failure_class="lost_driver")
 JVM_DIED = Ended(error="JVM_DIED", failure_class="lost_driver")

@@ -28,8 +28,6 @@ from holdfast.storage.processes import parent_of, session_members
 _SEGMENT = 60
 _BACKLOG, _LATER = 10, 4
 """Segments before the job starts, and when it has come back; an epoch takes two."""
-_TOLD = ("executor_lost", "loss_overcome")
-"""What the history must say about an executor that was lost."""
 _EPOCH_TIMEOUT = "20 s"
 """For epochs that do not end."""
 HEARTBEAT = "10 s"
@@ -152,9 +150,8 @@ class _EpochPlay(Play):
         self.send_later()
         self._wait(supervisor, self._all_committed, "all rows to be committed")
         self._subject.stop(supervisor)
-        told = self._subject.event_kinds()
-        silent = [kind for kind in _TOLD if self._drill.on_cluster and kind not in told]
-        return {"complaints": tuple(f"the history has no {kind}" for kind in silent)}
+        missing = self._drill.told - self._subject.event_kinds()
+        return {"complaints": tuple(f"the history has no {kind}" for kind in missing)}
 
     def _start_first(self) -> Process:
         # A driver that can outlive its replacement is one without a supervisor: that would
