@@ -13,9 +13,9 @@ _NUMBERS = 4 * 1024**2
 def use_up() -> None:
     """Raises what the JVM raises when nothing is left."""
     gateway: Any = SparkContext._gateway
-    held = gateway.jvm.java.util.ArrayList()
+    held: list[Any] = []
     try:
         while True:
-            held.add(gateway.new_array(gateway.jvm.long, _NUMBERS))
+            held.append(gateway.new_array(gateway.jvm.long, _NUMBERS))
     finally:
         held.clear()  # the driver is to say what has happened to it

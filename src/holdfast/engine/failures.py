@@ -98,16 +98,19 @@ def _disk_full(text: str) -> HoldfastError | None:
     )
 
 
-# The JVM says FileNotFoundException whenever a file cannot be opened, whatever the reason.
-_REFUSED_FILE = re.compile(
-    r"(?:FileNotFound|IO|FileSystem)Exception: (?:(?P<path>/[^\n]*?):? )?\(?"
+_REFUSALS = (
     r"(?P<reason>Input/output error|Too many open files|Stale file handle|Permission denied|"
     r"Read-only file system)"
 )
+# The JVM says FileNotFoundException whenever a file cannot be opened, whatever the reason.
+_REFUSED_FILE = re.compile(
+    rf"(?:FileNotFound|IO|FileSystem)Exception: (?:(?P<path>/[^\n]*?):? )?\(?{_REFUSALS}"
+)
+_REFUSED_PYTHON = re.compile(rf"\[Errno \d+\] {_REFUSALS}[^\n:]*(?:: '(?P<path>[^'\n]*)')?")
 
 
 def _storage_failed(text: str) -> HoldfastError | None:
-    found = _REFUSED_FILE.search(text)
+    found = _REFUSED_FILE.search(text) or _REFUSED_PYTHON.search(text)
     if found is None:
         return None
     path, reason = found["path"] or "a file", found["reason"]
