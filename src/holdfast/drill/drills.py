@@ -203,21 +203,17 @@ def _worker_faults() -> list[Drill]:
     ]
 
 
-def _all_workers_killed() -> list[Drill]:
-    """While state is committed some are still at work. Later what they have computed is there
-    already, and the next epoch gets others."""
-    return [
-        Drill(
-            name=_named("worker-kill", moment),
-            fault="all Python workers, kill -9",
-            moment=moment,
-            injection=waits(moment),
-            blow="kill workers",
-            recovery="restart" if moment is Moment.M3 else "itself",
-            ends=_WORKER_DIED if moment is Moment.M3 else None,
-        )
-        for moment in (Moment.M3, Moment.M5)
-    ]
+def _idle_workers_killed() -> Drill:
+    """What they have computed is there already, and the next epoch gets others."""
+    return Drill(
+        name=_named("worker-kill", Moment.M5),
+        fault="all Python workers, kill -9",
+        moment=Moment.M5,
+        injection=waits(Moment.M5),
+        blow="kill workers",
+        recovery="itself",
+        ends=None,
+    )
 
 
 _AT_WORK: dict[Moment, PythonFault] = {
@@ -249,6 +245,6 @@ EPOCH_DRILLS: tuple[Drill, ...] = (
     *_out_of_memory(),
     *_disk_errors(),
     *_worker_faults(),
-    *_all_workers_killed(),
+    _idle_workers_killed(),
     *_executor_kills(),
 )

@@ -6,8 +6,8 @@ from typing import Any
 
 from pyspark import SparkContext
 
-_NUMBERS = 4 * 1024**2
-"""Of 8 bytes, at a time."""
+_BYTES = 32 * 1024**2
+"""At a time."""
 
 
 def use_up() -> None:
@@ -16,6 +16,6 @@ def use_up() -> None:
     held: list[Any] = []
     try:
         while True:
-            held.append(gateway.new_array(gateway.jvm.long, _NUMBERS))
+            held.append(gateway.jvm.java.nio.ByteBuffer.allocate(_BYTES))
     finally:
         held.clear()  # the driver is to say what has happened to it

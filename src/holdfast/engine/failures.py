@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from holdfast.engine.kafka_failures import kafka_failure
 from holdfast.engine.kafka_reader import bad_kafka_record
+from holdfast.engine.pulse import jvm_is_alive
 from holdfast.engine.readers import bad_record_error
 from holdfast.engine.transport import carried_error
 from holdfast.errors import (
@@ -29,7 +30,7 @@ def explain(error: BaseException, sources: dict[str, Source]) -> HoldfastError:
     """The holdfast error behind whatever ended a query."""
     if isinstance(error, HoldfastError):
         return error
-    if any(isinstance(each, Py4JNetworkError | ConnectionError) for each in _chain(error)):
+    if _lost_jvm(error):
         return RunFailedError(
             "JVM_DIED",
             "the JVM of Spark ended in the middle of the run.",
@@ -45,6 +46,14 @@ def explain(error: BaseException, sources: dict[str, Source]) -> HoldfastError:
         or _known(text)
         or _unknown(error, text)
     )
+
+
+def _lost_jvm(error: BaseException) -> bool:
+    """Py4J says of a JVM that dies in the middle of an answer only that there was an error."""
+    chain = list(_chain(error))
+    if any(isinstance(each, Py4JNetworkError | ConnectionError) for each in chain):
+        return True
+    return any(type(each) is Py4JError for each in chain) and not jvm_is_alive()
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
