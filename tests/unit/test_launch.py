@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import holdfast as hf
 from holdfast.control.launch import Launch
-from holdfast.errors import NotFoundError
+from holdfast.errors import NotFoundError, UsageError
 
 APP = """\
 from pathlib import Path
@@ -47,3 +48,19 @@ def test_a_directory_that_is_gone_is_named(tmp_path: Path) -> None:
         launch.load()
     assert str(tmp_path / "gone") in refused.value.message
     assert f"holdfast run {app}" in refused.value.fix
+
+
+def test_a_source_begins_anew_once(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    launch = Launch(app=app, start_from="checkpoint:4", reset_sources=("edits", "rules"))
+    assert launch.arguments()[1:] == [
+        *("--from", "checkpoint:4", "--reset-source", "edits", "--reset-source", "rules")
+    ]
+    again = Launch.from_spec("job", {"launch": launch.to_dict(), "directory": str(tmp_path)})
+    assert (again.start_from, again.arguments()) == (None, [str(app)])
+
+
+def test_there_must_be_a_point_to_begin_anew_from(tmp_path: Path) -> None:
+    launch = Launch(app=tmp_path / "app.py", reset_sources=("edits",))
+    with pytest.raises(UsageError, match="NOTHING_TO_RESET"):
+        launch.restore(hf.Job("job"), None)
