@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -404,18 +403,21 @@ class TestCheckpoints:
         assert cli.json("checkpoints", "new") == []
 
     def test_follow_spans_attempts_and_ends_with_the_job(
-        self, cli: Terminal, registry: Registry, job: JobRow
+        self,
+        cli: Terminal,
+        registry: Registry,
+        job: JobRow,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        def go_on() -> None:
+        def go_on(_seconds: float) -> None:
+            """While the command waits for more, it comes."""
             registry.save_epochs(job.id, [epoch(2, status=EpochStatus.RUNNING, ended=None)])
             registry.start_attempt(job.id, 1, "host", NOW, {})
             registry.save_epochs(job.id, [epoch(2, attempt=2), epoch(3, attempt=2)])
             registry.set_state(job.id, RunState.FINISHED)
 
-        later = threading.Timer(0.7, go_on)
-        later.start()
+        monkeypatch.setattr("holdfast.cli.checkpoints.time.sleep", go_on)
         cli("checkpoints", "wiki-diffs", "--follow", "--last", "1", "--json")
-        later.join()
         rows = [json.loads(line) for line in cli.out.splitlines()]
         assert [(row["epoch"], row["attempt"], row["status"]) for row in rows] == [
             (1, 1, "COMMITTED"),
