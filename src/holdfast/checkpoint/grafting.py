@@ -54,7 +54,7 @@ def graft(checkpoint: Path, batch: int, other: Path, other_batch: int, plan: Gra
     remove_tree(before)
     _edit_log(checkpoint / "commits" / str(batch), lambda head: _with_ids(head, new_ids))
     conf = read_start(other, other_batch).conf
-    _edit_offsets(checkpoint / "offsets" / str(batch), conf, plan.sources)
+    _edit_offsets(checkpoint / "offsets", batch, conf, plan.sources)
     _drop_sources(checkpoint / "sources", plan.sources)
     fsync_all(checkpoint)
 
@@ -119,12 +119,20 @@ def _with_ids(head: dict[str, Any], ids: Mapping[str, Any]) -> dict[str, Any]:
     return {**head, "stateUniqueIds": dict(sorted(ids.items()))}
 
 
-def _edit_offsets(path: Path, conf: Mapping[str, str], sources: Collection[str]) -> None:
+def _edit_offsets(
+    log: Path, batch: int, conf: Mapping[str, str], sources: Collection[str]
+) -> None:
+    """Leave out the other sources. Of one that is not in the last entry, Spark takes the
+    position of the entry before."""
+
     def kept(line: str) -> bool:
         name, colon, _ = line.partition(":")
         return not colon or name in sources or line.startswith("{")
 
-    _edit_log(path, lambda head: {**head, "conf": dict(conf)}, kept)
+    before = log / str(batch - 1)
+    if before.exists():
+        _edit_log(before, lambda head: head, kept)
+    _edit_log(log / str(batch), lambda head: {**head, "conf": dict(conf)}, kept)
 
 
 def _drop_sources(folder: Path, sources: Collection[str]) -> None:
