@@ -17,6 +17,7 @@ from e2e.drivers import Driver, Home
 from holdfast.checkpoint.lease import LEASE_SECONDS, LeaseFile
 from holdfast.control.kafka.broker import LocalBroker
 from holdfast.drill.edits import Edits
+from holdfast.drill.on_cluster import is_java
 from holdfast.drill.waiting import wait
 from holdfast.faults import FAULTS_VARIABLE, LOG_VARIABLE, fired_faults, fired_points
 from holdfast.storage.processes import is_alive, parent_of, session_members
@@ -144,7 +145,7 @@ def test_an_executor_is_killed_before_a_commit(story: Story) -> None:
 
 
 def _java_above(pid: int) -> int:
-    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+    while not is_java(pid):
         pid = parent_of(pid) or 1
     return pid
 

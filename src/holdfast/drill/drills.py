@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from holdfast.drill import endings
 from holdfast.drill.crash_points import CrashPoint
+from holdfast.drill.endings import Ended
 from holdfast.drill.moments import (
     EPOCH,
     OF_AN_EPOCH,
@@ -40,14 +42,6 @@ _RECORD = 150
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """How an attempt must end: the error's name and its class."""
-
-    error: str
-    failure_class: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Drill:
     name: str
     fault: str
@@ -73,16 +67,6 @@ class Drill:
         return {"executor_lost", *(["loss_overcome"] if at_work else [])}
 
 
-_DIED = Ended(error="DRIVER_DIED", failure_class="lost_driver")
-JVM_DIED = Ended(error="JVM_DIED", failure_class="lost_driver")
-_LOST = Ended(error="ATTEMPT_LOST", failure_class="lost_driver")
-_WORKER_DIED = Ended(error="PYTHON_WORKER_DIED", failure_class="lost_worker")
-_FENCED = Ended(error="FENCED", failure_class="conflict")
-_HUNG = Ended(error="DRIVER_HUNG", failure_class="hung")
-_FULL = Ended(error="DISK_FULL", failure_class="resource")
-_UNWRITABLE = Ended(error="STORAGE_ERROR", failure_class="resource")
-_OUT_OF_MEMORY = Ended(error="OUT_OF_MEMORY", failure_class="resource")
-_TOO_LONG = Ended(error="EPOCH_TIMEOUT", failure_class="hung")
 _IN_PYTHON = (Moment.M2, Moment.M5, Moment.M6)
 _FILE_WRITES = (Moment.M1, Moment.M3, Moment.M6)
 
@@ -98,7 +82,7 @@ def _driver_kills() -> list[Drill]:
             fault="driver and JVM, kill -9",
             moment=moment,
             injection=driver_fault(moment, "kill") if moment is Moment.M5 else jvm_kill(moment),
-            ends=_DIED,
+            ends=endings.DIED,
         )
         for moment in OF_AN_EPOCH
     ]
@@ -112,19 +96,25 @@ def _struck_while_waiting() -> list[Drill]:
             "driver's Python, kill -9",
             "kill python",
             "restart",
-            _DIED,
+            endings.DIED,
         ),
-        ("driver-jvm-kill", "driver's JVM alone, kill -9", "kill jvm", "restart", JVM_DIED),
-        ("driver-pause", "driver stopped, supervised", "pause", "restart", _HUNG),
+        (
+            "driver-jvm-kill",
+            "driver's JVM alone, kill -9",
+            "kill jvm",
+            "restart",
+            endings.JVM_DIED,
+        ),
+        ("driver-pause", "driver stopped, supervised", "pause", "restart", endings.HUNG),
         (
             "driver-zombie",
             "driver stopped, wakes up after its replacement",
             "pause",
             "takeover",
-            _FENCED,
+            endings.FENCED,
         ),
-        ("driver-hung", "epoch that does not end", None, "restart", _TOO_LONG),
-        ("supervisor-kill", "supervisor, kill -9", "kill supervisor", "resume", _LOST),
+        ("driver-hung", "epoch that does not end", None, "restart", endings.TOO_LONG),
+        ("supervisor-kill", "supervisor, kill -9", "kill supervisor", "resume", endings.LOST),
     )
     return [
         Drill(
@@ -148,7 +138,7 @@ def _out_of_memory() -> list[Drill]:
             fault="heap of the driver's JVM used up",
             moment=moment,
             injection=driver_fault(moment, "oom"),
-            ends=_OUT_OF_MEMORY,
+            ends=endings.OUT_OF_MEMORY,
         )
         for moment in _IN_PYTHON
     ]
@@ -161,7 +151,7 @@ def _disk_errors() -> list[Drill]:
             fault="checkpoint cannot be written (EIO)",
             moment=moment,
             injection=disk_error(moment, "eio"),
-            ends=_UNWRITABLE,
+            ends=endings.UNWRITABLE,
         )
         for moment in _FILE_WRITES
     ]
@@ -171,7 +161,7 @@ def _disk_errors() -> list[Drill]:
             fault="disk of the checkpoint full (ENOSPC)",
             moment=moment,
             injection=disk_error(moment, "enospc"),
-            ends=_FULL,
+            ends=endings.FULL,
         )
         for moment in _FILE_WRITES
     ]
@@ -190,7 +180,7 @@ def _worker_faults() -> list[Drill]:
             moment=Moment.M2,
             injection=_record_fault("wait"),
             blow="kill",
-            ends=_WORKER_DIED,
+            ends=endings.WORKER_DIED,
         ),
         Drill(
             name="worker-raise",
@@ -198,7 +188,7 @@ def _worker_faults() -> list[Drill]:
             moment=Moment.M2,
             injection=_record_fault("raise"),
             recovery="resume",  # code does not heal by retrying
-            ends=Ended(error="USER_FUNCTION_FAILED", failure_class="code"),
+            ends=endings.USER_CODE,
         ),
     ]
 

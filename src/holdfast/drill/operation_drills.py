@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.drill.drills import JVM_DIED, Ended
+from holdfast.drill import endings
+from holdfast.drill.endings import Ended
 from holdfast.drill.moments import Moment
 from holdfast.drill.python_faults import PythonAction, PythonFault
 
@@ -38,14 +39,6 @@ class OperationDrill:
     @property
     def on_cluster(self) -> bool:
         return self.victim == "executor"
-
-
-_DIED = Ended(error="DRIVER_DIED", failure_class="lost_driver")
-_LOST = Ended(error="ATTEMPT_LOST", failure_class="lost_driver")
-_HUNG = Ended(error="DRIVER_HUNG", failure_class="hung")
-_FENCED = Ended(error="FENCED", failure_class="conflict")
-_UNWRITABLE = Ended(error="STORAGE_ERROR", failure_class="resource")
-_OUT_OF_MEMORY = Ended(error="OUT_OF_MEMORY", failure_class="resource")
 
 
 def _at(point: str, action: PythonAction = "wait") -> PythonFault:
@@ -95,7 +88,7 @@ def _of_the_job(moment: Moment, point: str) -> tuple[OperationDrill, ...]:
             "driver and JVM, kill -9",
             "driver",
             injection=waits,
-            ends=_DIED,
+            ends=endings.DIED,
         ),
         _drill(
             moment,
@@ -103,7 +96,7 @@ def _of_the_job(moment: Moment, point: str) -> tuple[OperationDrill, ...]:
             "driver's Python, kill -9",
             "python",
             injection=waits,
-            ends=_DIED,
+            ends=endings.DIED,
         ),
         _drill(
             moment,
@@ -111,7 +104,7 @@ def _of_the_job(moment: Moment, point: str) -> tuple[OperationDrill, ...]:
             "driver's JVM alone, kill -9",
             "jvm",
             injection=waits,
-            ends=JVM_DIED,
+            ends=endings.JVM_DIED,
         ),
         _drill(
             moment,
@@ -120,7 +113,7 @@ def _of_the_job(moment: Moment, point: str) -> tuple[OperationDrill, ...]:
             "driver",
             injection=waits,
             blow="pause",
-            ends=_HUNG,
+            ends=endings.HUNG,
         ),
         _drill(
             moment,
@@ -139,7 +132,7 @@ def _of_the_job(moment: Moment, point: str) -> tuple[OperationDrill, ...]:
             # It is the command that takes a savepoint; anything else is done by the job.
             command_fails=moment is not Moment.M7,
             recovery="resume" if moment is Moment.M7 else "repeat",
-            ends=_LOST,
+            ends=endings.LOST,
         ),
     )
 
@@ -187,7 +180,7 @@ def _of_the_restore(
             "heap of the driver's JVM used up",
             "nobody",
             injection=_at(in_driver, "oom"),
-            ends=_OUT_OF_MEMORY,
+            ends=endings.OUT_OF_MEMORY,
         ),
         _drill(
             moment,
@@ -195,7 +188,7 @@ def _of_the_restore(
             "copy of the state cannot be written (EIO)",
             "nobody",
             injection=_at(in_driver, "eio"),
-            ends=_UNWRITABLE,
+            ends=endings.UNWRITABLE,
         ),
         _drill(
             moment,
@@ -206,7 +199,7 @@ def _of_the_restore(
             blow="pause",
             command_fails=True,
             recovery="takeover",
-            ends=_FENCED,
+            ends=endings.FENCED,
         ),
         _drill(
             moment,

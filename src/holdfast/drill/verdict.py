@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from holdfast.demo.proof import Proof
 from holdfast.drill.catalogue import AnyDrill
-from holdfast.drill.drills import Drill, Ended
+from holdfast.drill.drills import Drill
+from holdfast.drill.endings import Ended
 
 
 @dataclass(frozen=True, kw_only=True)
