@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,11 @@ MARKER_PARTITIONS = 16
 """Markers of one partition of rows always lie in the same of these, so that whoever reads one
 does not have to wait for the transactions of others."""
 _OPEN_SECONDS = 60.0
+_CONNECT_SECONDS = 0.03
 _COMMIT_SECONDS = 60.0
 _READ_SECONDS = 90.0
 _TAIL = 64
 """How many of the newest offsets are read first: the marker is nearly always there."""
-_PASSES = 10_000
 _POLL_SECONDS = 0.05
 _AT_ONCE = 8
 
@@ -174,7 +175,7 @@ class Markers:
                     ends[number] = end
             if not places:
                 return []
-            with closing(self._consumer()) as consumer:
+            with closing(self._consumer("read_committed")) as consumer:
                 consumer.assign(places)
                 return self._read_until(consumer, ends)
 
@@ -204,13 +205,13 @@ class Markers:
             "again by itself.",
         )
 
-    def _consumer(self) -> Any:
+    def _consumer(self, isolation: str) -> Any:
         return self._kafka.Consumer(
             {
                 **self._settings,
                 "group.id": "holdfast",  # never joined: positions are assigned
                 "enable.auto.commit": False,
-                "isolation.level": "read_committed",
+                "isolation.level": isolation,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 20,
@@ -219,28 +220,26 @@ class Markers:
         )
 
     def _ends(self, numbers: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """The first offset and the end of partitions, whatever is committed or not."""
-        from confluent_kafka.admin import AdminClient, OffsetSpec
+        """The first offset and the end of partitions, whatever is committed or not.
 
-        admin = AdminClient({**self._settings, "log_level": 0})
-        places = [self._kafka.TopicPartition(self._topic, number) for number in numbers]
+        Asked by a consumer: an AdminClient that is new answers after seconds now and then.
+        """
+        with closing(self._consumer("read_uncommitted")) as consumer:
+            return {number: self._bounds(consumer, number) for number in numbers}
 
-        def offsets(spec: Any) -> dict[int, int]:
-            asked = dict.fromkeys(places, spec)
-            answers = admin.list_offsets(asked, request_timeout=_OPEN_SECONDS)
-            return {place.partition: found.result().offset for place, found in answers.items()}
-
+    def _bounds(self, consumer: Any, number: int) -> tuple[int, int]:
+        place = self._kafka.TopicPartition(self._topic, number)
         deadline = time.monotonic() + _OPEN_SECONDS
         while True:
             try:
-                lows, ends = offsets(OffsetSpec.earliest()), offsets(OffsetSpec.latest())
+                low, end = consumer.get_watermark_offsets(place, _OPEN_SECONDS, cached=False)
             except self._kafka.KafkaException as error:
                 # The topic was just made, or its leader has just changed.
                 if error.args[0].name() not in SETTLING or time.monotonic() > deadline:
                     raise
                 time.sleep(_POLL_SECONDS)
             else:
-                return {number: (lows[number], ends[number]) for number in lows}
+                return low, end
 
 
 def ensure_topics(admin: KafkaAdmin, topic: str, like: str | None, markers: str) -> None:
@@ -261,42 +260,40 @@ def end_open_transactions(
     """What an earlier attempt has left open is aborted, or completed if it was decided."""
 
     def opened(partition: int) -> None:
-        with producer_of(settings, identity, partition, {}):
-            pass
+        open_producer(settings, identity, partition, {})
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with kafka_errors(client(), identity.marker_topic), ThreadPoolExecutor(_AT_ONCE) as pool:
         for _ in pool.map(opened, range(partitions)):
             pass
 
 
-@contextmanager
-def producer_of(
+def open_producer(
     settings: Mapping[str, str],
     identity: SinkIdentity,
     partition: int,
     options: Mapping[str, Any],
-) -> Iterator[Any]:
+) -> Any:
     """The producer of a partition, with nothing open; nobody else's works from then on."""
-    kafka = client()
-    with kafka_errors(kafka, identity.marker_topic):
-        producer = kafka.Producer(
-            {
-                "linger.ms": 5,
-                "batch.size": 1_000_000,
-                "queue.buffering.max.messages": 500_000,
-                "queue.buffering.max.kbytes": 256 * 1024,
-                "compression.type": "lz4",
-                # As Java's clients choose, so that a key is always in the same partition.
-                "partitioner": "murmur2_random",
-                "log_level": 0,
-                **settings,
-                **options,
-                "transactional.id": identity.producer(partition),
-                "delivery.report.only.error": True,
-            }
-        )
-        producer.init_transactions(_OPEN_SECONDS)
-        yield producer
+    producer = client().Producer(
+        {
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": 256 * 1024,
+            "compression.type": "lz4",
+            # As Java's clients choose, so that a key is always in the same partition.
+            "partitioner": "murmur2_random",
+            "log_level": 0,
+            **settings,
+            **options,
+            "transactional.id": identity.producer(partition),
+            "delivery.report.only.error": True,
+        }
+    )
+    # Asked before it is connected, librdkafka tries again only after half a second.
+    producer.poll(_CONNECT_SECONDS)
+    producer.init_transactions(_OPEN_SECONDS)
+    return producer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,19 +319,39 @@ def write_partition(
     write: PartitionWrite, partition: int, records: Iterable[Record]
 ) -> Written:
     """Write a partition of an epoch, unless it is there. All records are computed, always."""
-    identity = write.identity
-    with producer_of(write.settings, identity, partition, write.options) as producer:
-        lease = LeaseFile(Path(identity.lease_directory), identity.job_name)
-        lease.require_not_past(identity.fence)
-        known = Markers(write.settings, identity.marker_topic).newest(
-            identity.timeline, partition
-        )
+    with (
+        kafka_errors(client(), write.identity.marker_topic),
+        ThreadPoolExecutor(1, "open-producer") as pool,
+    ):
+        # Records come when the steps before have computed them. Opening takes as long as they
+        # do in a small epoch, and so it is done meanwhile.
+        opening = pool.submit(_opened, write, partition)
+        coming = _begun(records)
+        producer, known = opening.result()
         if known is not None and known.epoch >= write.epoch:
             require_same_cut(known, write)
-            for _ in records:
+            for _ in coming:
                 pass
             return Written(rows=known.rows, bytes=0, skipped=True)
-        return _transaction(producer, write, partition, records)
+        return _transaction(producer, write, partition, coming)
+
+
+def _begun(records: Iterable[Record]) -> Iterator[Record]:
+    """Returns when the first record is there."""
+    coming = iter(records)
+    return chain(list(islice(coming, 1)), coming)
+
+
+def _opened(write: PartitionWrite, partition: int) -> tuple[Any, Marker | None]:
+    """The producer of a partition, and the marker of its last epoch."""
+    identity = write.identity
+    producer = open_producer(write.settings, identity, partition, write.options)
+    lease = LeaseFile(Path(identity.lease_directory), identity.job_name)
+    lease.require_not_past(identity.fence)
+    markers = Markers(write.settings, identity.marker_topic)
+    known = markers.newest(identity.timeline, partition)
+    producer.list_topics(write.topic, _OPEN_SECONDS)  # or the first record would wait for it
+    return producer, known
 
 
 def require_same_cut(known: Marker, write: PartitionWrite) -> None:
@@ -355,7 +372,6 @@ def _transaction(
     producer.begin_transaction()
     try:
         rows, size = _send(producer, write.topic, records)
-        producer.flush()
         fault_point("kafka.before_marker")
         marker = Marker(
             job_id=write.identity.job_id,
@@ -400,8 +416,6 @@ def _send(producer: Any, topic: str, records: Iterable[Record]) -> tuple[int, in
                 producer.poll(0.1)  # until there is room
         rows += 1
         size += len(value or b"") + len(key or b"")
-        if rows % _PASSES == 0:
-            producer.poll(0)
     return rows, size
 
 

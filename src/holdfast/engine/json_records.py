@@ -17,6 +17,7 @@ from decimal import Decimal
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -28,6 +29,8 @@ Decode = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 SPARK_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 """For `from_json`, so that both mean the same."""
+OFFSET_BITS = 48
+"""Of a record's place: its partition lies above."""
 _SPACE = " \t\n\r"
 _BAD = (ValueError, IndexError, StopIteration, RecursionError)
 """What reading a record that is not JSON raises."""
@@ -47,8 +50,9 @@ def can_decode(schema: pa.Schema) -> bool:
     return all(field.type in _CONVERSIONS for field in schema)
 
 
-def record_decoder(uid: str, schema: pa.Schema) -> Decode:
-    """Batches of (value, topic, partition, offset) to rows; a bad record is named."""
+def record_decoder(uid: str, schema: pa.Schema, topic: str | None) -> Decode:
+    """Batches of (value, place) to rows, or, where `topic` does not say where all come from, of
+    (value, place, topic). A bad record is named."""
 
     def decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in gather(batches):
@@ -58,13 +62,18 @@ def record_decoder(uid: str, schema: pa.Schema) -> Decode:
             except BadJsonError as error:
                 from holdfast.engine.kafka_reader import bad_record, why_bad_value
 
-                place = batch.slice(error.index, 1).to_pylist()[0]
-                raw = place.pop("value")
+                record = batch.slice(error.index, 1).to_pylist()[0]
+                raw, place = record["value"], _place(record, topic)
                 text = None if raw is None else raw.decode("utf-8", "replace")
                 reason = why_bad_value(text, columns_ddl(schema), "json")
                 raise bad_record(uid, place, text, reason) from error
 
     return decoded
+
+
+def _place(record: dict[str, Any], topic: str | None) -> dict[str, Any]:
+    partition, offset = divmod(record["place"], 1 << OFFSET_BITS)
+    return {"topic": topic or record["topic"], "partition": partition, "offset": offset}
 
 
 def decode(values: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
@@ -75,30 +84,45 @@ def decode(values: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
 
 def _by_arrow(values: pa.Array, schema: pa.Schema) -> pa.RecordBatch | None:
     """None if a record is not as Arrow wants it."""
-    if values.null_count:
+    if values.null_count or not len(values):
         return None
     try:
         text = values.cast(pa.string())  # refuses what is not UTF-8
-        # Wrapped, one record cannot reach into the next: a line end is nowhere in a string, and
-        # "}" before "{" is only between rows. So each gives a row at least, and as many rows as
-        # records are one row each.
-        lines = pc.binary_join_element_wise('{"v":', text, "}\n", "")
+        content = _lines(text)
+        if content is None:
+            return None
         table = pyarrow.json.read_json(
-            pa.BufferReader(_bytes_of(lines)),
-            read_options=pyarrow.json.ReadOptions(
-                use_threads=False, block_size=max(1, lines.nbytes)
-            ),
+            pa.BufferReader(content),
+            read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=content.size),
             parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=pa.schema([("v", pa.struct(list(schema)))]),
-                unexpected_field_behavior="ignore",
+                explicit_schema=schema, unexpected_field_behavior="ignore"
             ),
         )
     except pa.ArrowInvalid:
         return None
-    column = table.column("v").combine_chunks()
-    if len(column) != len(values) or column.null_count or _has_no_numbers(text):
+    if len(table) != len(values) or _has_no_numbers(text):
         return None
-    return pa.RecordBatch.from_arrays(column.flatten(), schema=schema)
+    return table.combine_chunks().to_batches()[0]
+
+
+def _lines(text: pa.StringArray) -> pa.Buffer | None:
+    """The records, a line each; None unless each begins with "{" and ends with "}".
+
+    Then no record can reach into the next: a line end is nowhere in a text, and "}" before "{"
+    is only between rows. So each gives a row at least, and as many rows as records are one row
+    each.
+    """
+    _, offsets, data = text.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1]
+    if not np.all(bounds[:-1] < bounds[1:]):
+        return None
+    characters = np.frombuffer(data, np.uint8)
+    ends = characters[bounds[:-1]], characters[bounds[1:] - 1]
+    if not (np.all(ends[0] == ord("{")) and np.all(ends[1] == ord("}"))):
+        return None
+    # As one list of all of them they are joined at the speed of copying.
+    everything = pa.ListArray.from_arrays(pa.array([0, len(text)], pa.int32()), text)
+    return pc.binary_join(everything, "\n").buffers()[2]
 
 
 def _has_no_numbers(text: pa.StringArray) -> bool:
@@ -110,14 +134,6 @@ def _has_no_numbers(text: pa.StringArray) -> bool:
     except _BAD:
         return True
     return False
-
-
-def _bytes_of(lines: pa.StringArray) -> pa.Buffer:
-    """All texts of an array, one behind the other, as they lie in memory."""
-    _, offsets, data = lines.buffers()
-    ends = memoryview(offsets).cast("i")
-    first, last = ends[lines.offset], ends[lines.offset + len(lines)]
-    return data.slice(first, last - first)
 
 
 def _one_by_one(values: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
