@@ -29,10 +29,13 @@ def read_truth(file: Path) -> Truth:
 
 
 def figures(
-    records: Iterable[TopicRecord], truth: Truth, killed_at: float | None = None
+    records: Iterable[TopicRecord],
+    truth: Truth,
+    warm_up: float = WARM_UP_SHARE,
+    killed_at: float | None = None,
 ) -> dict[str, Any]:
-    """The rate is that at which edits were worked off after the first fifth of the output was
-    in the topic, by the broker's own clock. `surplus` are rows beyond one per edit."""
+    """The rate is that at which edits were worked off after a share of the output, `warm_up`,
+    was in the topic, by the broker's own clock. `surplus` are rows beyond one per edit."""
     last: dict[str, int] = {}
     times: list[float] = []
     for record in records:
@@ -43,7 +46,7 @@ def figures(
         last[row["user"]] = row["total"]
     times.sort()
     rows = len(times)
-    begin = times[int(rows * WARM_UP_SHARE)] if rows else 0.0
+    begin = times[int(rows * warm_up)] if rows else 0.0
     seconds = times[-1] - begin if rows else 0.0
     after = [] if killed_at is None else [time for time in times if time > killed_at]
     return {
@@ -52,6 +55,6 @@ def figures(
         "exact": last == truth.totals,
         "wrong_users": sum(last.get(user) != total for user, total in truth.totals.items()),
         "seconds": seconds,
-        "records_per_second": (1 - WARM_UP_SHARE) * truth.edits / seconds if seconds else None,
+        "records_per_second": (1 - warm_up) * truth.edits / seconds if seconds else None,
         "first_after_kill": after[0] - killed_at if killed_at is not None and after else None,
     }
