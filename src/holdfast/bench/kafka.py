@@ -2,7 +2,7 @@
 
 All read the same edits and write the running total of their user back. Each is run twice: to
 its end, for the rate; and on fewer edits with a kill -9 in the middle, for what that costs and
-whether rows are doubled or lost. A JVM compiles its code while it runs, for a minute or two: how
+whether rows are doubled or lost. A JVM compiles its code while it runs, for a minute or so: how
 fast `.process` is after that is measured on twice the edits, after the first half.
 """
 
