@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -181,34 +182,51 @@ def _prepare(work: Work) -> None:
     KafkaAdmin(access).create(
         NewTopic(name=_target_of(row), partitions=2, config=stamped) for row in _plan(work)
     )
-    for edits in _inputs(work):
-        _fill(edits, access, work.scaled(_USERS, at_least=10))
+    _fill(_inputs(work), access, work.scaled(_USERS, at_least=10))
 
 
 def _target_of(row: Row) -> str:
     return row.program.folder.name
 
 
-def _fill(edits: _Input, access: KafkaAccess, users: int) -> None:
-    totals: dict[str, int] = {}
-    counts: dict[str, int] = {}
+def _fill(inputs: Sequence[_Input], access: KafkaAccess, users: int) -> None:
+    """All in one pass: to make an edit takes longer than to send it."""
+    with ExitStack() as stack:
+        topics = [
+            (
+                each,
+                _Totals(),
+                stack.enter_context(KafkaTarget(each.topic, access, partitions=2)),
+            )
+            for each in inputs
+        ]
+        most = max(each.edits for each in inputs)
+        for at, edit in enumerate(islice(synthetic_edits(users=users, seed=1), most)):
+            for each, totals, target in topics:
+                if at < each.edits:
+                    totals.add(edit, each.times)
+                    for _ in range(each.times):
+                        target.send(edit)
+    for each, totals, _ in topics:
+        totals.write(each.truth)
 
-    def made() -> Iterator[Edit]:
-        return islice(synthetic_edits(users=users, seed=1), edits.edits)
 
-    def counted() -> Iterator[Edit]:
-        for edit in chain.from_iterable(made() for _ in range(edits.times)):
-            assert edit.user is not None
-            totals[edit.user] = totals.get(edit.user, 0) + edit.diff
-            counts[edit.user] = counts.get(edit.user, 0) + 1
-            yield edit
+class _Totals:
+    """What the last total of every user has to be."""
 
-    with KafkaTarget(edits.topic, access, partitions=2) as target:
-        for edit in counted():
-            target.send(edit)
-    edits.truth.parent.mkdir(parents=True, exist_ok=True)
-    columns = [list(totals), list(totals.values()), list(counts.values())]
-    pq.write_table(pa.table(columns, names=["user", "total", "edits"]), edits.truth)
+    def __init__(self) -> None:
+        self._totals: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, edit: Edit, times: int) -> None:
+        assert edit.user is not None
+        self._totals[edit.user] = self._totals.get(edit.user, 0) + edit.diff * times
+        self._counts[edit.user] = self._counts.get(edit.user, 0) + times
+
+    def write(self, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        columns = [list(self._totals), list(self._totals.values()), list(self._counts.values())]
+        pq.write_table(pa.table(columns, names=["user", "total", "edits"]), file)
 
 
 def _tear_down(work: Work) -> None:
