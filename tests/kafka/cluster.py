@@ -10,44 +10,72 @@ from functools import cached_property
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from holdfast.control.kafka.broker import LocalBroker, free_port
 from holdfast.control.kafka.plan import LOOPBACK
+from kafka.certificates import Certificates
 
 USER, PASSWORD = "alice", 'a "quoted\\ pass'
 _SECONDS = 30
 
 
-def sasl_properties() -> tuple[int, int, dict[str, str]]:
-    """A second listener that asks for a password; both ports, and the properties."""
-    port, sasl_port = free_port(), free_port()
-    listeners = f"PLAINTEXT://{LOOPBACK}:{port},SASL_PLAINTEXT://{LOOPBACK}:{sasl_port}"
-    quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
-    controller = free_port()
-    return (
-        port,
-        sasl_port,
-        {
-            "listeners": f"{listeners},CONTROLLER://{LOOPBACK}:{controller}",
-            "advertised.listeners": listeners,
-            "controller.quorum.voters": f"1@{LOOPBACK}:{controller}",
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_plaintext.plain.sasl.jaas.config": "org.apache.kafka.common."
-            f'security.plain.PlainLoginModule required user_{USER}="{quoted}";',
-        },
-    )
+@dataclass(frozen=True)
+class Listeners:
+    """One for everybody, one that asks for a password, and one that also wants certificates."""
+
+    certificates: Certificates
+    plain: int = field(default_factory=free_port)
+    password: int = field(default_factory=free_port)
+    encrypted: int = field(default_factory=free_port)
+    controller: int = field(default_factory=free_port)
+
+    def properties(self) -> dict[str, str]:
+        outside = ",".join(
+            f"{name}://{LOOPBACK}:{port}"
+            for name, port in (
+                ("PLAINTEXT", self.plain),
+                ("SASL_PLAINTEXT", self.password),
+                ("SASL_SSL", self.encrypted),
+            )
+        )
+        quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+        modules = "org.apache.kafka.common.security"
+        return {
+            "listeners": f"{outside},CONTROLLER://{LOOPBACK}:{self.controller}",
+            "advertised.listeners": outside,
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
+            "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+            "controller.quorum.voters": f"1@{LOOPBACK}:{self.controller}",
+            "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{modules}.plain."
+            f'PlainLoginModule required user_{USER}="{quoted}";',
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{modules}.scram."
+            "ScramLoginModule required;",
+            "listener.name.sasl_ssl.ssl.client.auth": "required",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.certificates.broker),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.certificates.ca),
+        }
 
 
 @dataclass
 class Cluster:
     broker: LocalBroker
-    sasl_port: int
-    properties: Mapping[str, str] = field(default_factory=dict)
+    listeners: Listeners
 
-    def come_back(self) -> None:
-        """After a kill: same ports, same data."""
-        self.broker.up(properties=self.properties)
+    def start(self) -> None:
+        """Also after a kill: same ports, same data."""
+        self.broker.up(port=self.listeners.plain, properties=self.listeners.properties())
 
     @property
     def address(self) -> str:
@@ -55,7 +83,18 @@ class Cluster:
 
     @property
     def sasl_address(self) -> str:
-        return f"{LOOPBACK}:{self.sasl_port}"
+        return f"{LOOPBACK}:{self.listeners.password}"
+
+    @property
+    def encrypted_address(self) -> str:
+        return f"{LOOPBACK}:{self.listeners.encrypted}"
+
+    def add_user(self, name: str, password: str) -> None:
+        """One who logs in by SCRAM."""
+        kind = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        user = UserScramCredentialUpsertion(name, kind, password.encode())
+        for future in self.admin.alter_user_scram_credentials([user]).values():
+            future.result(_SECONDS)
 
     @cached_property
     def admin(self) -> Any:

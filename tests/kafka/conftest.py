@@ -15,7 +15,8 @@ import holdfast as hf
 from holdfast.control.kafka.broker import LocalBroker
 from holdfast.control.maven import resolved_jars
 from holdfast.sinks import memory_rows
-from kafka.cluster import Cluster, sasl_properties
+from kafka.certificates import make_certificates
+from kafka.cluster import Cluster, Listeners
 from kafka.workshop import Workshop
 from spark.workplace import Memory
 
@@ -31,13 +32,13 @@ JAR_CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "h
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="holdfast-kafka-") as home:
-        broker = LocalBroker(Path(home), cache=JAR_CACHE)
-        port, sasl_port, properties = sasl_properties()
-        broker.up(port=port, properties=properties)
+        certificates = make_certificates(Path(home, "certificates"))
+        cluster = Cluster(LocalBroker(Path(home), cache=JAR_CACHE), Listeners(certificates))
+        cluster.start()
         try:
-            yield Cluster(broker, sasl_port, properties)
+            yield cluster
         finally:
-            broker.down()
+            cluster.broker.down()
 
 
 @pytest.fixture(scope="session")

@@ -276,7 +276,7 @@ def test_a_broker_that_dies_and_comes_back(
             shop.copy(source, sink)
         assert classify(caught.value) is FailureClass.DEPENDENCY  # worth another try
     finally:
-        cluster.come_back()
+        cluster.start()
     shop.copy(source, sink)
     expected = [(user, n) for user in "ab" for n in range(20)]
     assert Counter(written()) == Counter(expected)

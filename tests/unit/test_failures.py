@@ -87,3 +87,10 @@ def test_records_that_kafka_no_longer_has(reason: str, message: str) -> None:
     assert error.name == "DATA_LOST"
     assert message in error.message
     assert "SQLSTATE" not in error.message
+
+
+def test_a_key_that_this_java_cannot_decrypt() -> None:
+    said = "NoSuchAlgorithmException: PBES2 SecretKeyFactory not available"
+    error = explain(RuntimeError(f"[STREAM_FAILED] Caused by: java.security.{said}"), {})
+    assert error.name == "KAFKA_KEY_UNREADABLE"
+    assert "openssl pkcs8" in (error.fix or "")

@@ -1,10 +1,10 @@
-"""What Spark's Kafka connector says when records are gone while a query runs."""
+"""What Spark's Kafka connector says when records are gone, or a key cannot be read."""
 
 from __future__ import annotations
 
 import re
 
-from holdfast.errors import DataError, HoldfastError
+from holdfast.errors import DataError, HoldfastError, SettingsError
 
 _LOST = re.compile(
     r"Some data may have been lost because they are not available in Kafka any more.*?"
@@ -19,7 +19,18 @@ _RANGE = re.compile(
 )
 
 
+_KEY_UNREADABLE = "PBES2 SecretKeyFactory not available"
+
+
 def kafka_failure(text: str) -> HoldfastError | None:
+    if _KEY_UNREADABLE in text:
+        return SettingsError(
+            "KAFKA_KEY_UNREADABLE",
+            "this Java cannot decrypt the key in the security of a Kafka source or sink: it is "
+            "encrypted by PBES2, which is OpenSSL's default and which Java reads from 19 on.",
+            fix="use a newer Java, or encrypt the key anew: openssl pkcs8 -topk8 -v1 "
+            "PBE-SHA1-3DES -in KEY -out NEW.",
+        )
     found = _LOST.search(text) or _NAMED.search(text)
     if found is None:
         return None
