@@ -71,30 +71,10 @@ class Listeners:
 @dataclass
 class Cluster:
     broker: LocalBroker
-    listeners: Listeners
-
-    def start(self) -> None:
-        """Also after a kill: same ports, same data."""
-        self.broker.up(port=self.listeners.plain, properties=self.listeners.properties())
 
     @property
     def address(self) -> str:
         return self.broker.address
-
-    @property
-    def sasl_address(self) -> str:
-        return f"{LOOPBACK}:{self.listeners.password}"
-
-    @property
-    def encrypted_address(self) -> str:
-        return f"{LOOPBACK}:{self.listeners.encrypted}"
-
-    def add_user(self, name: str, password: str) -> None:
-        """One who logs in by SCRAM."""
-        kind = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        user = UserScramCredentialUpsertion(name, kind, password.encode())
-        for future in self.admin.alter_user_scram_credentials([user]).values():
-            future.result(_SECONDS)
 
     @cached_property
     def admin(self) -> Any:
@@ -165,6 +145,32 @@ class Cluster:
                 found.append((message.partition(), message.offset(), message.value()))
         consumer.close()
         return found
+
+
+@dataclass
+class SecuredCluster(Cluster):
+    """One that also has listeners for those who log in."""
+
+    listeners: Listeners
+
+    def start(self) -> None:
+        """Also after a kill: same ports, same data."""
+        self.broker.up(port=self.listeners.plain, properties=self.listeners.properties())
+
+    @property
+    def sasl_address(self) -> str:
+        return f"{LOOPBACK}:{self.listeners.password}"
+
+    @property
+    def encrypted_address(self) -> str:
+        return f"{LOOPBACK}:{self.listeners.encrypted}"
+
+    def add_user(self, name: str, password: str) -> None:
+        """One who logs in by SCRAM."""
+        kind = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        user = UserScramCredentialUpsertion(name, kind, password.encode())
+        for future in self.admin.alter_user_scram_credentials([user]).values():
+            future.result(_SECONDS)
 
 
 def delete_records(address: str, topic: str, before: Mapping[int, int]) -> None:

@@ -16,7 +16,7 @@ from holdfast.control.kafka.broker import LocalBroker
 from holdfast.control.maven import resolved_jars
 from holdfast.sinks import memory_rows
 from kafka.certificates import make_certificates
-from kafka.cluster import Cluster, Listeners
+from kafka.cluster import Cluster, Listeners, SecuredCluster
 from kafka.workshop import Workshop
 from spark.workplace import Memory
 
@@ -30,10 +30,11 @@ JAR_CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "h
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[SecuredCluster]:
     with tempfile.TemporaryDirectory(prefix="holdfast-kafka-") as home:
         certificates = make_certificates(Path(home, "certificates"))
-        cluster = Cluster(LocalBroker(Path(home), cache=JAR_CACHE), Listeners(certificates))
+        broker = LocalBroker(Path(home), cache=JAR_CACHE)
+        cluster = SecuredCluster(broker, Listeners(certificates))
         cluster.start()
         try:
             yield cluster

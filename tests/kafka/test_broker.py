@@ -39,7 +39,7 @@ def test_it_comes_back_after_a_kill_and_forgets_after_down(
 ) -> None:
     broker = LocalBroker(tmp_path, cache=JAR_CACHE)
     first = broker.up()
-    own = Cluster(broker, 0)
+    own = Cluster(broker)
     name = own.new_topic(1)
     own.send(name, ["kept"])
     broker.kill()

@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError, SettingsError
 from holdfast.kafka_access import KafkaAccess
 from holdfast.storage.kafka import KafkaAdmin
 from kafka.certificates import KEY_PASSWORD, make_certificates
-from kafka.cluster import Cluster
+from kafka.cluster import SecuredCluster
 from kafka.workshop import Totals, Workshop
 from spark.workplace import running_totals
 
@@ -24,7 +24,7 @@ USER, PASSWORD = "scram user", 'pass="word"\\'
 
 
 @pytest.fixture
-def security(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def security(cluster: SecuredCluster, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     cluster.add_user(USER, PASSWORD)
     monkeypatch.setenv("TEST_SCRAM_PASSWORD", PASSWORD)
     monkeypatch.setenv("TEST_KEY_PASSWORD", KEY_PASSWORD)
@@ -42,7 +42,7 @@ def security(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> dict[str, str
 
 
 def test_from_a_topic_to_a_topic_over_tls(
-    cluster: Cluster,
+    cluster: SecuredCluster,
     shop: Workshop,
     topic: Callable[..., str],
     security: dict[str, str],
@@ -64,7 +64,10 @@ def test_from_a_topic_to_a_topic_over_tls(
 
 
 def test_what_is_not_trusted_is_refused_by_name(
-    cluster: Cluster, security: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: SecuredCluster,
+    security: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     access = KafkaAccess(servers=cluster.encrypted_address, security=security)
     assert KafkaAdmin(access).topics() is not None

@@ -24,7 +24,7 @@ from holdfast.failure import FailureClass, classify
 from holdfast.kafka_access import KafkaAccess
 from holdfast.sources.kafka import KafkaFormat
 from holdfast.storage.kafka_topic import read_topic
-from kafka.cluster import PASSWORD, USER, Cluster, delete_records
+from kafka.cluster import PASSWORD, USER, Cluster, SecuredCluster, delete_records
 from kafka.workshop import SCHEMA, Totals, Workshop
 from spark.processes import RunningTotal
 from spark.workplace import Memory
@@ -262,7 +262,7 @@ def test_an_unknown_topic(cluster: Cluster, shop: Workshop, memory: Memory) -> N
 
 
 def test_a_broker_that_dies_and_comes_back(
-    cluster: Cluster, shop: Workshop, memory: Memory, topic: Topic
+    cluster: SecuredCluster, shop: Workshop, memory: Memory, topic: Topic
 ) -> None:
     sink, written = memory("out")
     name = topic(2)
@@ -283,7 +283,7 @@ def test_a_broker_that_dies_and_comes_back(
 
 
 def test_passwords_are_used_and_not_kept(
-    cluster: Cluster,
+    cluster: SecuredCluster,
     shop: Workshop,
     memory: Memory,
     topic: Topic,

@@ -163,7 +163,7 @@ def test_the_broker_is_killed_in_the_middle_of_a_commit(tmp_path: Path, away: fl
     broker = LocalBroker(tmp_path / "broker", cache=JAR_CACHE)
     broker.up()
     try:
-        cluster = Cluster(broker, 0)
+        cluster = Cluster(broker)
         story = Story(
             cluster, cluster.new_topic(3), tmp_path, timeout="5 s" if away else "10 min"
         )
