@@ -75,6 +75,7 @@ _BY_NAME = {
     "ATTEMPT_LOST": FailureClass.LOST_DRIVER,
     "DRIVER_HUNG": FailureClass.HUNG,
     "EPOCH_TIMEOUT": FailureClass.HUNG,
+    "START_TIMEOUT": FailureClass.HUNG,
     "BROKER_UNREACHABLE": FailureClass.DEPENDENCY,
     "SERVICE_UNREACHABLE": FailureClass.DEPENDENCY,
     "KAFKA_WRITE_FAILED": FailureClass.DEPENDENCY,

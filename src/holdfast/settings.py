@@ -124,6 +124,7 @@ class Settings(BaseSettings):
     heap_limit: Annotated[int, BeforeValidator(_size)]
     rocksdb_memory: Annotated[int, BeforeValidator(_size)]
     heartbeat_timeout: Annotated[float, BeforeValidator(_seconds)]
+    start_timeout: Annotated[float, BeforeValidator(_seconds)]
     fast_start: bool
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_level)]
     kafka_packages: Annotated[str, _matching(_COORDINATES, _without_spaces)]
@@ -154,6 +155,7 @@ WANTED = {
     "heap_limit": 'a positive size such as "1 GiB" or "512 MiB"',
     "rocksdb_memory": 'a positive size such as "1 GiB" or "512 MiB"',
     "heartbeat_timeout": 'a duration such as "30 s"',
+    "start_timeout": 'a duration such as "1 h"',
     "fast_start": "true or false",
     "log_level": "one of DEBUG, INFO, WARNING, ERROR",
     "kafka_packages": 'Maven coordinates such as "org.apache.spark:spark-sql-kafka-0-10_2.13:'
@@ -296,6 +298,7 @@ def _defaults(home: Path) -> _Layer:
         "heap_limit": "1 GiB",
         "rocksdb_memory": "512 MiB",
         "heartbeat_timeout": "30 s",
+        "start_timeout": "1 h",
         "fast_start": True,
         "log_level": "INFO",
         "kafka_packages": _connector(),

@@ -344,6 +344,17 @@ def test_a_detached_start_that_is_refused_says_so(tmp_path: Path) -> None:
     assert events == [(1, "attempt_failed"), (1, "failed"), (1, "hook")]
 
 
+def test_a_start_that_hangs_is_given_up(tmp_path: Path) -> None:
+    job = Supervised(tmp_path)
+    hangs = job.app.read_text().replace("edits = ", "import time; time.sleep(600); edits = ")
+    job.app.write_text(hangs.replace("FixedDelay(attempts=10,", "FixedDelay(attempts=1,"))
+    ended = job.home.call("run", str(job.app), HOLDFAST_START_TIMEOUT="4 s")
+    assert ended.returncode != 0, ended.stdout
+    assert "START_TIMEOUT" in ended.stderr
+    attempts = job.home.json("attempts", JOB)
+    assert [each["error"]["name"] for each in attempts] == ["START_TIMEOUT"] * 2
+
+
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_an_epoch_that_hangs_is_given_up(tmp_path: Path) -> None:

@@ -107,6 +107,7 @@ class TestOrder:
             "heap_limit": "default",
             "rocksdb_memory": "default",
             "heartbeat_timeout": "default",
+            "start_timeout": "default",
             "fast_start": "default",
             "log_level": "default",
             "kafka_packages": "default",

@@ -24,6 +24,15 @@ def test_overdue(signs: Signs, now: float, timeout: float | None, expected: str 
     assert (error.name if error else None) == expected
 
 
+def test_a_start_takes_as_long_as_it_may() -> None:
+    starting = Signs(heard=99, starting_since=0)
+    assert overdue(starting, 100, epoch_timeout=None, start_timeout=100) is None
+    late = overdue(starting, 101, epoch_timeout=None, start_timeout=100)
+    assert late is not None
+    assert late.name == "START_TIMEOUT"
+    assert overdue(starting.started(), 101, epoch_timeout=None, start_timeout=100) is None
+
+
 def test_the_end_of_an_epoch_is_not_that_of_the_next_one() -> None:
     both = Signs(heard=0).epoch_started(1, 5).epoch_started(2, 10)
     assert both.epoch_ended(1).epoch_began == 10

@@ -196,6 +196,7 @@ def run_supervised(
         parallelism=launch.parallelism,
         max_epochs=launch.max_epochs,
         heartbeat_timeout=settings.heartbeat_timeout,
+        start_timeout=settings.start_timeout,
         quiet=quiet,
         restore=launch.restore(job, settings),
         take_over=launch.take_over,

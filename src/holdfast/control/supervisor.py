@@ -45,7 +45,12 @@ from holdfast.control.runner import Reporter, starting_point
 from holdfast.control.savepoints import take_savepoint
 from holdfast.control.states import RunState
 from holdfast.control.training import Training
-from holdfast.control.watchdog import HEARTBEAT_TIMEOUT_SECONDS, Signs, overdue
+from holdfast.control.watchdog import (
+    HEARTBEAT_TIMEOUT_SECONDS,
+    START_TIMEOUT_SECONDS,
+    Signs,
+    overdue,
+)
 from holdfast.errors import ConflictError, HoldfastError, RunFailedError
 from holdfast.failure import classify
 from holdfast.job.job import Job
@@ -85,6 +90,7 @@ class RunRequest:
     parallelism: int | None = None
     max_epochs: int | None = None
     heartbeat_timeout: float = HEARTBEAT_TIMEOUT_SECONDS
+    start_timeout: float = START_TIMEOUT_SECONDS
     quiet: bool = False
     """Keep what the job prints out of our standard output; it goes to the attempt's log."""
     savepoints: Path | None = None
@@ -466,6 +472,10 @@ class Supervisor:
     def heartbeat_timeout(self) -> float:
         return self._request.heartbeat_timeout
 
+    @property
+    def start_timeout(self) -> float:
+        return self._request.start_timeout
+
     def _set_state(self, state: RunState) -> None:
         self._quietly(lambda: self._registry.set_state(self._row.id, state))
 
@@ -499,7 +509,7 @@ class _Watch:
     ) -> None:
         self._supervisor, self._driver, self._attempt = supervisor, driver, attempt
         self._now = supervisor.clock.monotonic
-        self._signs = Signs(heard=self._now())
+        self._signs = Signs(heard=self._now(), starting_since=self._now())
         self._healthy_since: float | None = None
         self._stop_by: float | None = None
         self._last: Message | None = None
@@ -525,6 +535,7 @@ class _Watch:
                 report = dict(message["report"])
                 for name in ("weak_links", "never_forget"):
                     report[name] = tuple(report[name])
+                self._signs = self._signs.started()
                 self._supervisor.started(StartReport(**report))
             case "busy":
                 self._signs = self._signs.trigger(message["active"], self._now())
@@ -572,6 +583,7 @@ class _Watch:
             self._now(),
             epoch_timeout=self._supervisor.epoch_timeout,
             heartbeat_timeout=self._supervisor.heartbeat_timeout,
+            start_timeout=self._supervisor.start_timeout,
         )
         return None if error is None else self._failed(error)
 

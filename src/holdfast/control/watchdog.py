@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from holdfast.errors import RunFailedError
 
 HEARTBEAT_TIMEOUT_SECONDS = 30.0
+START_TIMEOUT_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,11 +16,16 @@ class Signs:
 
     heard: float
     """The last heartbeat."""
+    starting_since: float | None = None
+    """None once its query runs."""
     epoch: int | None = None
     epoch_began: float | None = None
     """When the epoch that is running now began; None between epochs."""
     waiting: bool = False
     """For executors. The time does not count as the epoch's."""
+
+    def started(self) -> Signs:
+        return replace(self, starting_since=None)
 
     def trigger(self, active: bool, now: float) -> Signs:
         """Spark is at work on an epoch, or not. It may be stuck before the epoch's rows are
@@ -51,6 +57,7 @@ def overdue(
     *,
     epoch_timeout: float | None,
     heartbeat_timeout: float = HEARTBEAT_TIMEOUT_SECONDS,
+    start_timeout: float = START_TIMEOUT_SECONDS,
 ) -> RunFailedError | None:
     """Why a driver must be given up, if it must."""
     silent = now - signs.heard
@@ -59,6 +66,14 @@ def overdue(
             "DRIVER_HUNG",
             f"the driver has given no sign of life for {silent:.0f} s.",
             fix="see the attempt's log; a process that is stopped or swaps looks like this.",
+        )
+    if signs.starting_since is not None and now - signs.starting_since > start_timeout:
+        return RunFailedError(
+            "START_TIMEOUT",
+            f"the driver has been starting for {now - signs.starting_since:.0f} s; the setting "
+            f"start_timeout allows {start_timeout:g} s.",
+            fix="find what it waits for in the attempt's log. A restore of much state that "
+            "really takes so long needs a larger start_timeout.",
         )
     if epoch_timeout is None or signs.epoch_began is None or signs.waiting:
         return None
