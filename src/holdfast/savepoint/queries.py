@@ -6,6 +6,7 @@ Every step is a table under its uid: `SELECT * FROM balances WHERE total < 0`. A
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -125,14 +126,53 @@ def _require_whole_key(table: Table, key: Sequence[str]) -> None:
 
 
 def query(
-    view: StateView, sql: str, *, limit: int | None = None, parameters: Sequence[Any] = ()
+    view: StateView,
+    sql: str,
+    *,
+    limit: int | None = None,
+    parameters: Sequence[Any] = (),
+    guard: Guard | None = None,
 ) -> Answer:
+    """`guard`: for SQL of somebody who may see the state, and nothing else of the machine."""
     with connected(view) as database, _sql_errors(view):
+        if guard is not None:
+            guard.close_off(database, view, sql)
         found = database.execute(sql, list(parameters))
         columns = tuple(column[0] for column in found.description or ())
         rows = found.fetchall() if limit is None else found.fetchmany(limit + 1)
     cut = limit is not None and len(rows) > limit
     return Answer(columns, tuple(rows[:limit] if cut else rows), cut)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guard:
+    """What a query from afar may take. Files other than the state cannot be reached from it,
+    nothing can be written, and it ends in time."""
+
+    seconds: float = 30.0
+    memory: str = "1GB"
+    threads: int = 2
+
+    def close_off(self, database: duckdb.DuckDBPyConnection, view: StateView, sql: str) -> None:
+        # EXPLAIN is left out because EXPLAIN ANALYZE carries out what it explains.
+        if [each.type.name for each in database.extract_statements(sql)] != ["SELECT"]:
+            raise UsageError(
+                "SQL_REFUSED",
+                f"{shorten(sql)} is not one SELECT.",
+                fix="state is only read here; give one SELECT statement.",
+            )
+        folders = ", ".join(_text(table.files) for table in view.tables)
+        for setting in (
+            f"memory_limit = {_text(self.memory)}",
+            f"threads = {self.threads}",
+            f"allowed_directories = [{folders}]",
+            "enable_external_access = false",
+            "lock_configuration = true",
+        ):
+            database.execute(f"SET {setting}")
+        end = threading.Timer(self.seconds, database.interrupt)
+        end.daemon = True
+        end.start()
 
 
 @dataclass(frozen=True)
