@@ -91,7 +91,6 @@ class JobDetails(JobSummary):
     backend: str | None
     code: str
     came_from: str | None
-    guarantee: str | None = None
     app: str | None
     directory: str
     spec: dict[str, Any]

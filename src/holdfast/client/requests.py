@@ -16,7 +16,7 @@ PathText = Annotated[
     str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")
 ]
 Parallelism = Annotated[int, Field(ge=1, le=4096)]
-Seconds = Annotated[float, Field(gt=0, le=3600)]
+Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
 SinkChoice = Literal["rewind", "keep", "new"]
 
 
@@ -31,6 +31,11 @@ class OperationRequest(Request):
 
     def parameters(self) -> dict[str, Any]:
         return self.model_dump(mode="json")
+
+    @property
+    def longest(self) -> float:
+        """How long its own waiting may take."""
+        return float(getattr(self, "timeout", 600.0))
 
 
 class StartRequest(OperationRequest):

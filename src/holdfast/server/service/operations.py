@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from holdfast.checkpoint.record import time_text
 from holdfast.client import models, requests
 from holdfast.control.job_files import allowed_file, declared_jobs
 from holdfast.control.launch import Launch
@@ -55,7 +56,7 @@ class OperationService:
         more = len(found) > limit
         return models.Page(
             items=[convert.operation(each) for each in shown],
-            next=f"{shown[-1].created.isoformat()}~{shown[-1].id}" if more else None,
+            next=f"{time_text(shown[-1].created)}~{shown[-1].id}" if more else None,
         )
 
     # -- asking -----------------------------------------------------------------------
