@@ -68,7 +68,7 @@ def serve(
         address.write(settings.home)
         stack.callback(address.remove, settings.home)
         _reload_on_hangup(access)
-        server = uvicorn.Server(_config(app, listening))
+        server = uvicorn.Server(server_config(app, listening))
         code = access.sessions.link(access.tokens.of_role(Role.OPERATOR))
         told(Running(url=url, login_url=f"{url}/login?code={code}", new_token=new_token))
         logger.info("server started url=%s", url)
@@ -77,7 +77,7 @@ def serve(
         logger.info("server ended url=%s", url)
 
 
-def _config(app: FastAPI, listening: Listening) -> uvicorn.Config:
+def server_config(app: FastAPI, listening: Listening) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_config=None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -29,7 +28,8 @@ class Dispatcher:
 
     def __init__(self, log: OperationLog, settings: Any) -> None:
         self._log, self._settings = log, settings
-        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._started: dict[str, int] = {}
+        """Pids, by operation."""
         self._lock = threading.Lock()
 
     @property
@@ -43,24 +43,29 @@ class Dispatcher:
         if handed_out is None:
             return  # to somebody else, who was faster
         self.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        command = [
+            *(sys.executable, "-P", "-m", "holdfast.cli.operate", operation.id),
+            *(str(handed_out.tries), str(self._settings.home)),
+        ]
         with self._lock, (self.logs / f"{operation.id}.log").open("ab") as output:
-            self._started[operation.id] = subprocess.Popen(
-                [
-                    *(sys.executable, "-P", "-m", "holdfast.cli.operate", operation.id),
-                    *(str(handed_out.tries), str(self._settings.home)),
+            # Not `subprocess`: that wants its children to be waited for.
+            self._started[operation.id] = os.posix_spawn(
+                sys.executable,
+                command,
+                os.environ | places(self._settings),
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, output.fileno(), 1),
+                    (os.POSIX_SPAWN_DUP2, output.fileno(), 2),
                 ],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=os.environ | places(self._settings),
+                setsid=True,
             )
 
     def look_after(self) -> None:
         """Begin again what nobody carries out any more; give up what cannot be."""
         with self._lock:
-            for operation_id, process in list(self._started.items()):
-                if process.poll() is not None:  # also reaps it
+            for operation_id, pid in list(self._started.items()):
+                if _has_ended(pid):
                     del self._started[operation_id]
         for operation in self._log.open():
             if self._is_cared_for(operation):
@@ -78,6 +83,14 @@ class Dispatcher:
         return worker is not None and (
             worker.host != socket.gethostname() or is_alive(worker.pid, worker.started)
         )
+
+
+def _has_ended(pid: int) -> bool:
+    """And let the system forget it."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:  # somebody else has waited for it
+        return True
 
 
 def _given_up(operation: Operation) -> RunFailedError:

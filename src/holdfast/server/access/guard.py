@@ -63,19 +63,16 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        guarded = self._with_headers(scope, send)
+        guarded = _Answering(scope, send, tls=self._access.tls)
         try:
             self._check_host(headers)
             scope.setdefault("state", {})["actor"] = self._actor(scope, headers)
             self._check_origin(scope, headers)
             self._check_body(scope, headers)
-            await self._app(scope, self._limited(receive), guarded)
-        except _TooLarge as error:
-            await self._refuse(error.told, scope, receive, guarded)
-        except AccessError as error:
+        except (AccessError, UsageError) as error:
             await self._refuse(error, scope, receive, guarded)
-        except UsageError as error:
-            await self._refuse(error, scope, receive, guarded)
+            return
+        await self._app(scope, self._limited(scope, receive, guarded), guarded)
 
     # -- who --------------------------------------------------------------------------
 
@@ -174,35 +171,26 @@ class Guard:
                 fix="send JSON, with Content-Type: application/json.",
             )
 
-    @staticmethod
-    def _limited(receive: Receive) -> Receive:
+    def _limited(self, scope: Scope, receive: Receive, send: _Answering) -> Receive:
         """A body that does not say how long it is must not be longer either."""
         got = 0
 
         async def limited() -> Message:
             nonlocal got
             message = await receive()
-            if message["type"] == "http.request":
-                got += len(message.get("body", b""))
-                if got > MOST_BYTES:
-                    raise _TooLarge(_too_large())
-            return message
+            if message["type"] != "http.request":
+                return message
+            got += len(message.get("body", b""))
+            if got <= MOST_BYTES:
+                return message
+            # Answered here: what reads the body would take this for a body that is not JSON.
+            await self._refuse(_too_large(), scope, receive, send)
+            send.over = True
+            return {"type": "http.disconnect"}
 
         return limited
 
     # -- answers ----------------------------------------------------------------------
-
-    def _with_headers(self, scope: Scope, send: Send) -> Send:
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in headers_for(scope["path"], tls=self._access.tls).items():
-                    headers.setdefault(name, value)
-                if "server" in headers:
-                    del headers["server"]
-            await send(message)
-
-        return sending
 
     async def _refuse(
         self, error: HoldfastError, scope: Scope, receive: Receive, send: Send
@@ -222,10 +210,22 @@ class Guard:
         await problems.send(error, scope, receive, send, headers)
 
 
-class _TooLarge(Exception):  # noqa: N818 - not an error of its own, but the news of one
-    def __init__(self, told: UsageError) -> None:
-        super().__init__(told)
-        self.told = told
+class _Answering:
+    """Adds the headers that every answer has; and nothing more once it is over."""
+
+    def __init__(self, scope: Scope, send: Send, *, tls: bool) -> None:
+        self._send = send
+        self._headers = headers_for(scope["path"], tls=tls)
+        self.over = False
+
+    async def __call__(self, message: Message) -> None:
+        if self.over:
+            return
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in self._headers.items():
+                headers.setdefault(name, value)
+        await self._send(message)
 
 
 def _too_large() -> UsageError:

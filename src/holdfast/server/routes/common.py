@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from holdfast.client.models import Operation, Problem
+from holdfast.errors import AccessError
 from holdfast.server.access.roles import Actor, Role
 from holdfast.server.service import Service
 
@@ -140,6 +141,12 @@ class Routes:
 
 def _required(role: Role) -> Callable[[Request], None]:
     def check(request: Request) -> None:
-        actor(request).require(role)
+        who = actor(request)
+        try:
+            who.require(role)
+        except AccessError:
+            # The service would note it as well, but a wrong body keeps requests from there.
+            with service(request).backend.audit.change(who, "refused by role"):
+                raise
 
     return check

@@ -59,7 +59,7 @@ class SavepointService:
                     kind=step["kind"],
                     keys=manifest.keys.get(uid),
                     variables=dict(step["variables"]),
-                    detail=step["detail"],
+                    detail=step.get("detail") or "",
                 )
                 for uid, step in identity.operators.items()
             ],
