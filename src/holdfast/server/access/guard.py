@@ -25,7 +25,8 @@ from holdfast.server.access.sessions import COOKIE, Sessions
 from holdfast.server.access.throttle import LoginThrottle
 from holdfast.server.access.tokens import TokenFile
 
-PUBLIC = frozenset({"/livez", "/readyz", "/login", "/api/v1/login"})
+LOGIN_FILES = frozenset({"/ui/login.css", "/ui/login.js", "/ui/theme.css", "/ui/mark.svg"})
+PUBLIC = LOGIN_FILES | {"/livez", "/readyz", "/login", "/api/v1/login"}
 """What answers without a login; nothing here tells anything."""
 CSRF_HEADER = "x-csrf-token"
 MOST_BYTES = 1024 * 1024

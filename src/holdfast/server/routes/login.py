@@ -14,6 +14,7 @@ from holdfast.server.access.roles import Role
 from holdfast.server.access.sessions import LINK_SECONDS, SESSION_SECONDS
 from holdfast.server.access.tokens import Token
 from holdfast.server.routes.common import ActorHere, Routes
+from holdfast.server.ui.login import REFUSED, login_page
 
 routes = Routes("login", "Who is asking. Programs send a token, browsers have a session.")
 public = APIRouter(tags=["login"])
@@ -58,15 +59,16 @@ def log_in(body: requests.LoginRequest, request: Request, response: Response) ->
 
 
 @public.get("/login", include_in_schema=False)
-def follow_link(
-    request: Request, code: Annotated[str, Query(max_length=200)] = ""
-) -> RedirectResponse:
+def follow_link(request: Request, code: Annotated[str, Query(max_length=200)] = "") -> Response:
     """A link works once, and the page behind it does not have it in its address."""
+    if not code:
+        return login_page()
     access, address = access_of(request), _address(request)
     _require_patience(access, address)
     token = access.sessions.redeem(code)
     if token is None:
-        raise _refused(access, address)
+        _refused(access, address)
+        return login_page(REFUSED, status=401)
     response = RedirectResponse("/", status_code=303)
     _open_session(access, token, response, address)
     return response
