@@ -23,7 +23,7 @@ from holdfast.server.service import Service
 from holdfast.settings import load_settings
 
 COMMAND = (sys.executable, "-P", "-m", "holdfast.cli.main")
-ARTIFACTS = os.environ.get("HOLDFAST_TEST_PICTURES", "")
+ARTIFACTS = os.environ.get("TEST_PICTURES", "")
 """Where pictures are kept, if anywhere."""
 PATIENCE = 30_000.0
 """Milliseconds that a page may take on a busy machine before a test gives up."""

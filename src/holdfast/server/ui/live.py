@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -12,6 +13,8 @@ from holdfast.errors import HoldfastError
 from holdfast.server.events import Change
 from holdfast.server.ui.here import Here, trouble_of
 from holdfast.server.ui.widgets import Notice
+
+logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.7
 """Between two readings, however much changes."""
@@ -66,6 +69,9 @@ class Live:
             except HoldfastError as error:
                 if self._notice is not None:
                     self._notice.trouble(trouble_of(error))
+            except Exception:
+                # A page that stands still without a word would be worse than one that is late.
+                logger.exception("a page could not be read anew")
             else:
                 if self._notice is not None:
                     self._notice.trouble(None)

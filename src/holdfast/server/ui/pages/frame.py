@@ -9,6 +9,8 @@ from nicegui import ui
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holdfast.client import models
+from holdfast.control.states import RunState
 from holdfast.errors import HoldfastError
 from holdfast.server.problems import status_of
 from holdfast.server.ui.here import Here
@@ -28,6 +30,12 @@ async def built(request: Request, build: Build, *args: Any) -> Response | None:
         went_wrong(here, error)
         return here.client.build_response(request, status_of(error))
     return None
+
+
+def is_gone(job: models.JobSummary) -> bool:
+    """Whether it should run, and neither its process nor anybody who would start it again is
+    there."""
+    return RunState(job.state).is_active and job.alive is False and not job.running
 
 
 def page_at(path: str) -> ui.page:

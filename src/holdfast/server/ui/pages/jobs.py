@@ -13,7 +13,7 @@ from holdfast.server.ui import dialogs
 from holdfast.server.ui.here import Here, text_of
 from holdfast.server.ui.html import element
 from holdfast.server.ui.live import Live
-from holdfast.server.ui.pages.frame import built, page_at
+from holdfast.server.ui.pages.frame import built, is_gone, page_at
 from holdfast.server.ui.pages.paging import Pager
 from holdfast.server.ui.shell import heading, nothing, page, panel
 from holdfast.server.ui.widgets import Button, Column, Field, Option, Table
@@ -131,7 +131,7 @@ class JobsPage:
 
 def row_of(job: models.JobSummary, why_not: str) -> dict[str, Any]:
     state = job.state
-    gone = job.alive is False and RunState(state).is_active
+    gone = is_gone(job)
     return {
         "key": job.name,
         "name": job.name,
@@ -150,7 +150,7 @@ def row_of(job: models.JobSummary, why_not: str) -> dict[str, Any]:
 
 
 def _actions(job: models.JobSummary, why_not: str) -> list[dict[str, Any]]:
-    if RunState(job.state).is_active and job.alive is not False:
+    if RunState(job.state).is_active and not is_gone(job):
         named = [("savepoint", "Savepoint"), ("stop", "Stop…")]
     else:
         named = [("resume", "Resume")]

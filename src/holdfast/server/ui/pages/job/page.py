@@ -17,7 +17,7 @@ from holdfast.server.ui import dialogs
 from holdfast.server.ui.here import Here, text_of, trouble_of
 from holdfast.server.ui.html import element
 from holdfast.server.ui.live import Live, of_job
-from holdfast.server.ui.pages.frame import built, page_at
+from holdfast.server.ui.pages.frame import built, is_gone, page_at
 from holdfast.server.ui.pages.job import (
     attempts,
     configuration,
@@ -103,7 +103,7 @@ class JobPage:
         why_not = self._here.why_not
         if not why_not and job.operation:
             why_not = f"Operation {job.operation} holds the job."
-        runs = RunState(job.state).is_active and job.alive is not False
+        runs = RunState(job.state).is_active and not is_gone(job)
         no_epoch = "" if job.epoch is not None else "The job has no committed epoch yet."
         self._savepoint.reason(why_not or no_epoch)
         for each in (self._rescale, self._fork, self._upgrade):
@@ -117,7 +117,7 @@ class JobPage:
     # -- what it is now ---------------------------------------------------------------
 
     def _show(self, job: models.JobDetails) -> None:
-        gone = job.alive is False and RunState(job.state).is_active
+        gone = is_gone(job)
         self._state.word("DEAD" if gone else job.state)
         self._numbers.items(numbers_of(job))
         is_down = not RunState(job.state).is_active or gone
@@ -126,7 +126,10 @@ class JobPage:
 
     async def _read(self) -> None:
         self._show(await self._here.ask(self._here.service.jobs.get, self._name))
-        await self._tabs[self._shown].read()
+        async with self._building:
+            tab = self._tabs.get(self._shown)
+            if tab is not None:
+                await tab.read()
 
     # -- tabs -------------------------------------------------------------------------
 
@@ -161,9 +164,9 @@ class JobPage:
                 await tab.read()
                 return
             made = next(kind for each, _, kind in TABS if each == name)(self._here, self._name)
-            self._tabs[name] = made
             with self._panels[name]:
                 await made.build()
+            self._tabs[name] = made
 
 
 def numbers_of(job: models.JobDetails) -> list[dict[str, Any]]:
