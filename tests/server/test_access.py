@@ -164,8 +164,10 @@ class TestTokens:
             assert {answer.status_code for answer in answers[20:]} == {429}
             assert int(answers[-1].headers["retry-after"]) > 0
             assert http.post("/api/v1/login", json={"token": "wrong"}).status_code == 429
-            # Nobody can lock out somebody who is in already, and probes go on.
+            # Nobody can be kept out by that, and probes go on.
             assert http.get("/livez").status_code == 200
+            with live.http() as operator:
+                assert operator.get("/api/v1/jobs").status_code == 200
         assert len([line for line in live.audit() if line["outcome"] == "refused"]) == 20
 
 

@@ -131,8 +131,9 @@ class Live:
     def http(self, role: str | None = "operator", **options: Any) -> httpx.Client:
         headers = {} if role is None else {"Authorization": f"Bearer {self.tokens[role]}"}
         headers |= options.pop("headers", {})
-        options = {"base_url": self.url, "headers": headers, "timeout": 30} | options
-        return httpx.Client(trust_env=False, **options)
+        return httpx.Client(
+            base_url=self.url, headers=headers, timeout=30, trust_env=False, **options
+        )
 
     def browser(self, role: Role = Role.OPERATOR) -> tuple[httpx.Client, str]:
         """With a session cookie and no token; and the CSRF token of the session."""

@@ -21,7 +21,9 @@ class Answer(BaseModel):
 
 class Page(Answer, Generic[Item]):
     items: list[Item]
-    next: str | None = Field(None, description="Give this as `cursor` for the page behind it.")
+    next: str | None = Field(
+        default=None, description="Give this as `cursor` for the page behind it."
+    )
 
 
 class Trouble(Answer):
@@ -30,7 +32,7 @@ class Trouble(Answer):
     name: str
     message: str
     fix: str = ""
-    kind: str = Field("HoldfastError", description="The class of the error in Python.")
+    kind: str = Field(default="HoldfastError", description="The class of the error in Python.")
     facts: dict[str, Any] = {}
 
 

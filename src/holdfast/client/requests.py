@@ -43,12 +43,16 @@ class StartRequest(OperationRequest):
 
     kind = "start"
     app: PathText = Field(description="The file, on the server's machine.")
-    job: Name | None = Field(None, description="Which job of the file, if it has several.")
-    name: Name | None = Field(None, description="What to run it as, if not as the file says.")
+    job: Name | None = Field(
+        default=None, description="Which job of the file, if it has several."
+    )
+    name: Name | None = Field(
+        default=None, description="What to run it as, if not as the file says."
+    )
     parallelism: Parallelism | None = None
-    available_now: bool = Field(False, description="Process what is there, then end.")
+    available_now: bool = Field(default=False, description="Process what is there, then end.")
     max_epochs: Annotated[int, Field(ge=1)] | None = None
-    start_from: Origin | None = Field(None, description="A savepoint, or checkpoint:N.")
+    start_from: Origin | None = Field(default=None, description="A savepoint, or checkpoint:N.")
     sink: SinkChoice | None = None
     allow_dropped: bool = False
 
@@ -62,7 +66,7 @@ class ResumeRequest(OperationRequest):
 
 class StopRequest(OperationRequest):
     kind = "stop"
-    savepoint: bool = Field(False, description="Take a savepoint once it has ended.")
+    savepoint: bool = Field(default=False, description="Take a savepoint once it has ended.")
     label: Label = ""
     timeout: Seconds = 180
 
@@ -80,7 +84,7 @@ class CancelRequest(OperationRequest):
 class SavepointRequest(OperationRequest):
     kind = "savepoint"
     label: Label = ""
-    canonical: bool = Field(False, description="State as plain columns; takes Spark.")
+    canonical: bool = Field(default=False, description="State as plain columns; takes Spark.")
 
 
 class RescaleRequest(OperationRequest):
@@ -112,9 +116,15 @@ class ForkRequest(OperationRequest):
 
     kind = "fork"
     name: Name = Field(description="Of the new job.")
-    savepoint: SavepointId | None = Field(None, description="Default: one is taken now.")
-    app: PathText | None = Field(None, description="Its code; default: that of the job.")
-    job: Name | None = Field(None, description="Which job of the file, if it has several.")
+    savepoint: SavepointId | None = Field(
+        default=None, description="Default: one is taken now."
+    )
+    app: PathText | None = Field(
+        default=None, description="Its code; default: that of the job."
+    )
+    job: Name | None = Field(
+        default=None, description="Which job of the file, if it has several."
+    )
     parallelism: Parallelism | None = None
     available_now: bool = False
     allow_dropped: bool = False
@@ -141,13 +151,15 @@ class ExportRequest(OperationRequest):
 class QueryRequest(Request):
     sql: Annotated[str, StringConstraints(min_length=1, max_length=20_000)]
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
-    fresh: bool = Field(False, description="Of a job: its newest epoch, not one seen before.")
+    fresh: bool = Field(
+        default=False, description="Of a job: its newest epoch, not one seen before."
+    )
 
 
 class DiffRequest(Request):
     before: Name | SavepointId
     after: Name | SavepointId
-    table: str | None = Field(None, max_length=200)
+    table: str | None = Field(default=None, max_length=200)
     limit: Annotated[int, Field(ge=1, le=10_000)] = 100
 
 

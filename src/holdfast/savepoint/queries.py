@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,9 +134,11 @@ def query(
     guard: Guard | None = None,
 ) -> Answer:
     """`guard`: for SQL of somebody who may see the state, and nothing else of the machine."""
-    with connected(view) as database, _sql_errors(view):
+    with ExitStack() as stack:
+        database = stack.enter_context(connected(view))
+        stack.enter_context(_sql_errors(view))
         if guard is not None:
-            guard.close_off(database, view, sql)
+            stack.enter_context(guard.around(database, view, sql))
         found = database.execute(sql, list(parameters))
         columns = tuple(column[0] for column in found.description or ())
         rows = found.fetchall() if limit is None else found.fetchmany(limit + 1)
@@ -153,7 +155,10 @@ class Guard:
     memory: str = "1GB"
     threads: int = 2
 
-    def close_off(self, database: duckdb.DuckDBPyConnection, view: StateView, sql: str) -> None:
+    @contextmanager
+    def around(
+        self, database: duckdb.DuckDBPyConnection, view: StateView, sql: str
+    ) -> Iterator[None]:
         # EXPLAIN is left out because EXPLAIN ANALYZE carries out what it explains.
         if [each.type.name for each in database.extract_statements(sql)] != ["SELECT"]:
             raise UsageError(
@@ -173,6 +178,11 @@ class Guard:
         end = threading.Timer(self.seconds, database.interrupt)
         end.daemon = True
         end.start()
+        try:
+            yield
+        finally:
+            end.cancel()
+            end.join()  # it must not interrupt what is closed by then
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ def create_app(service: Service, access: Access) -> FastAPI:
         openapi_tags=[group.routes.tag for group in _GROUPS],
         lifespan=_lifespan,
         strict_content_type=True,
+        redirect_slashes=False,
     )
     app.state.service, app.state.access = service, access
     app.state.watcher = Watcher(service)

@@ -70,9 +70,9 @@ def serve(
         _reload_on_hangup(access)
         server = uvicorn.Server(server_config(app, listening))
         code = access.sessions.link(access.tokens.of_role(Role.OPERATOR))
-        told(Running(url=url, login_url=f"{url}/login?code={code}", new_token=new_token))
-        logger.info("server started url=%s", url)
         with _ending(server):
+            told(Running(url=url, login_url=f"{url}/login?code={code}", new_token=new_token))
+            logger.info("server started url=%s", url)
             server.run(sockets=[listener])
         logger.info("server ended url=%s", url)
 
@@ -100,6 +100,7 @@ def _listen(listening: Listening) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((listening.host, listening.port))
+        listener.listen(1024)  # who comes before the application is ready waits a moment
     except OSError as error:
         listener.close()
         raise EnvironmentProblem(

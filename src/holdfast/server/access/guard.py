@@ -53,6 +53,22 @@ class Access:
         # The prefix has browsers refuse a cookie that did not come over TLS from this host.
         return f"__Host-{COOKIE}" if self.tls else COOKIE
 
+    def note_failure(self, address: str, via: str) -> None:
+        """A wrong token or link. After too many from one address it is not even noted; the
+        right token is still let in, so that nobody can keep others out."""
+        wait = self.throttle.wait(address)
+        if wait:
+            raise AccessError(
+                "TOO_MANY_LOGINS",
+                "too many logins have failed from this address.",
+                fix="wait, and use the right token.",
+                seconds=max(1, round(wait)),
+            )
+        self.throttle.failed(address)
+        self.audit.write(
+            actor=None, address=address, route=via, what="login", outcome="refused"
+        )
+
 
 class Guard:
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -81,14 +97,11 @@ class Guard:
         """None only where nobody needs to log in."""
         address = _address(scope)
         bearer, cookie = _bearer(headers), _cookie(headers, self._access.cookie)
-        wait = self._access.throttle.wait(address) if bearer else 0.0
-        if wait:
-            raise too_many(wait)
         if bearer:
             token = self._access.tokens.find(bearer)
             if token is not None:
                 return Actor(name=token.id, role=token.role, address=address, via=_via(scope))
-            self.failed(address, _via(scope))
+            self._access.note_failure(address, _via(scope))
         elif cookie:
             session = self._access.sessions.find(cookie)
             if session is not None:
@@ -106,12 +119,6 @@ class Guard:
             "this needs a login.",
             fix="send `Authorization: Bearer TOKEN`; `holdfast server login` makes a link for "
             "a browser.",
-        )
-
-    def failed(self, address: str, via: str) -> None:
-        self._access.throttle.failed(address)
-        self._access.audit.write(
-            actor=None, address=address, route=via, what="login", outcome="refused"
         )
 
     # -- from where -------------------------------------------------------------------
@@ -234,15 +241,6 @@ def _too_large() -> UsageError:
         "BODY_TOO_LARGE",
         f"the body has more than {MOST_BYTES:,} bytes.",
         fix="nothing that this server takes is as long as that.",
-    )
-
-
-def too_many(wait: float) -> AccessError:
-    return AccessError(
-        "TOO_MANY_LOGINS",
-        "too many logins have failed from this address.",
-        fix="wait, and use the right token.",
-        seconds=max(1, round(wait)),
     )
 
 

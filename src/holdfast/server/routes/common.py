@@ -76,7 +76,8 @@ def accepted(operation: Operation, response: Response) -> Operation:
     return operation
 
 
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of errors."""
     return {
         status: {"model": Problem, "description": _MEANING[status], "content": _PROBLEM}
         for status in statuses
@@ -98,6 +99,10 @@ _MEANING = {
     500: "An error of the server; its log has more.",
     503: "Something that the server needs is not there.",
 }
+
+
+class OpenMetrics(Response):
+    media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class Routes:
@@ -128,7 +133,7 @@ class Routes:
         statuses: tuple[int, ...],
         options: dict[str, Any],
     ) -> Callable[..., Any]:
-        responses = _problems(*statuses) | options.pop("responses", {})
+        responses = described(*statuses) | options.pop("responses", {})
         add: Callable[..., Any] = getattr(self.router, method)(
             path,
             dependencies=[Depends(_required(role))],

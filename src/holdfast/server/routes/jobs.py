@@ -9,7 +9,14 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from holdfast.client import models
 from holdfast.control.states import RunState
-from holdfast.server.routes.common import Cursor, JobName, Limit, Routes, ServiceHere
+from holdfast.server.routes.common import (
+    Cursor,
+    JobName,
+    Limit,
+    OpenMetrics,
+    Routes,
+    ServiceHere,
+)
 
 routes = Routes("jobs", "Jobs of this machine, as they are and as they were.")
 TEXT = {200: {"content": {"text/plain": {}}, "description": "Text, as a file to be saved."}}
@@ -135,11 +142,8 @@ def download_log(
     )
 
 
-@routes.get("/jobs/{job}/metrics", response_class=PlainTextResponse, responses=TEXT)
-def get_metrics(job: JobName, service: ServiceHere) -> Response:
+@routes.get("/jobs/{job}/metrics", response_class=OpenMetrics)
+def get_metrics(job: JobName, service: ServiceHere) -> OpenMetrics:
     """The job's metrics in the OpenMetrics format."""
     service.jobs.row(job)
-    return Response(service.machine.metrics(job=job), media_type=OPEN_METRICS)
-
-
-OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    return OpenMetrics(service.machine.metrics(job=job))

@@ -9,11 +9,11 @@ from fastapi.responses import RedirectResponse
 
 from holdfast.client import models, requests
 from holdfast.errors import AccessError
-from holdfast.server.access.guard import Access, too_many
+from holdfast.server.access.guard import Access
 from holdfast.server.access.roles import Role
 from holdfast.server.access.sessions import LINK_SECONDS, SESSION_SECONDS
 from holdfast.server.access.tokens import Token
-from holdfast.server.routes.common import ActorHere, Routes
+from holdfast.server.routes.common import ActorHere, Routes, described
 from holdfast.server.ui.login import REFUSED, login_page
 
 routes = Routes("login", "Who is asking. Programs send a token, browsers have a session.")
@@ -47,11 +47,12 @@ def make_link(
     return models.LoginLink(url=f"{request.base_url}login?code={code}", seconds=LINK_SECONDS)
 
 
-@public.post("/api/v1/login", status_code=204)
+@public.post(
+    "/api/v1/login", status_code=204, responses=described(401, 413, 415, 422, 429, 500)
+)
 def log_in(body: requests.LoginRequest, request: Request, response: Response) -> None:
     """Exchange a token for a session cookie."""
     access, address = access_of(request), _address(request)
-    _require_patience(access, address)
     token = access.tokens.find(body.token)
     if token is None:
         raise _refused(access, address)
@@ -64,7 +65,6 @@ def follow_link(request: Request, code: Annotated[str, Query(max_length=200)] = 
     if not code:
         return login_page()
     access, address = access_of(request), _address(request)
-    _require_patience(access, address)
     token = access.sessions.redeem(code)
     if token is None:
         _refused(access, address)
@@ -95,15 +95,8 @@ def _open_session(access: Access, token: Token, response: Response, address: str
     )
 
 
-def _require_patience(access: Access, address: str) -> None:
-    wait = access.throttle.wait(address)
-    if wait:
-        raise too_many(wait)
-
-
 def _refused(access: Access, address: str) -> AccessError:
-    access.throttle.failed(address)
-    access.audit.write(actor=None, address=address, what="login", outcome="refused")
+    access.note_failure(address, "login")
     return AccessError(
         "LOGIN_REFUSED",
         "that token or link is not valid, or not any more.",

@@ -6,8 +6,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
 from holdfast.errors import HoldfastError
-from holdfast.server.routes.common import ROLE_MARK, ServiceHere
-from holdfast.server.routes.jobs import OPEN_METRICS
+from holdfast.server.routes.common import ROLE_MARK, OpenMetrics, ServiceHere
 
 router = APIRouter(tags=["probes"])
 
@@ -34,7 +33,7 @@ def ready(service: ServiceHere) -> Response:
     return PlainTextResponse("not ready\n", status_code=503)
 
 
-@router.get("/metrics", response_class=PlainTextResponse, openapi_extra={ROLE_MARK: "viewer"})
-def metrics(service: ServiceHere) -> Response:
+@router.get("/metrics", response_class=OpenMetrics, openapi_extra={ROLE_MARK: "viewer"})
+def metrics(service: ServiceHere) -> OpenMetrics:
     """The metrics of all jobs in the OpenMetrics format."""
-    return Response(service.machine.metrics(), media_type=OPEN_METRICS)
+    return OpenMetrics(service.machine.metrics())

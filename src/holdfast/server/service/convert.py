@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.checkpoint.record import EpochRecord, JobEvent
 from holdfast.client import models
+from holdfast.control.redaction import redacted, redacted_text
 from holdfast.control.registry import AttemptRow
 from holdfast.control.tracked.record import Operation
 from holdfast.errors import HoldfastError
@@ -17,10 +18,10 @@ def trouble(error: HoldfastError | None) -> models.Trouble | None:
         return None
     return models.Trouble(
         name=error.name,
-        message=error.message,
-        fix=error.fix,
+        message=redacted_text(error.message),
+        fix=redacted_text(error.fix),
         kind=type(error).__name__,
-        facts=dict(error.facts),
+        facts=redacted(error.facts),
     )
 
 
@@ -53,7 +54,8 @@ def epoch(record: EpochRecord) -> models.Epoch:
 
 
 def event(happened: JobEvent) -> models.Event:
-    return models.Event(**vars(happened) | {"data": dict(happened.data)})
+    shown = {"text": redacted_text(happened.text), "data": redacted(happened.data)}
+    return models.Event(**vars(happened) | shown)
 
 
 def operation(known: Operation) -> models.Operation:
@@ -71,7 +73,7 @@ def operation(known: Operation) -> models.Operation:
         updated=known.updated,
         tries=known.tries,
         progress=None if at is None else models.Progress(**vars(at)),
-        lines=list(known.lines),
+        lines=[redacted_text(line) for line in known.lines],
         result=None if known.result is None else dict(known.result),
         error=trouble(known.error),
     )
