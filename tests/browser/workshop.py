@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,10 +52,17 @@ class Site:
     url: str
     access: Access
     service: Service
+    tokens: dict[str, str]
+    pid: int
 
     def cookie(self, role: Role) -> Any:
         value = self.access.sessions.open(self.access.tokens.of_role(role))
         return {"name": self.access.cookie, "value": value, "url": self.url}
+
+    def rotate(self, role: Role) -> None:
+        """A new token; sessions of the old one are dead."""
+        self.tokens[role.value] = self.access.tokens.rotate(role.value)
+        os.kill(self.pid, signal.SIGHUP)
 
 
 @contextmanager
@@ -64,8 +72,7 @@ def site(home: Path, **variables: str) -> Iterator[Site]:
     service = Service(load_settings(home=home))
     try:
         access = access_for(service)
-        for role in Role:
-            access.tokens.create(role.value, role)
+        tokens = {role.value: access.tokens.create(role.value, role) for role in Role}
         with (home / "server.log").open("wb") as log:
             process = subprocess.Popen(
                 [*COMMAND, "server", "--port", "0", "--json"],
@@ -78,7 +85,7 @@ def site(home: Path, **variables: str) -> Iterator[Site]:
         try:
             told = process.stdout.readline()
             assert told, (home / "server.log").read_text()
-            yield Site(home, json.loads(told)["url"], access, service)
+            yield Site(home, json.loads(told)["url"], access, service, tokens, process.pid)
         finally:
             process.terminate()
             process.wait(30)
@@ -144,6 +151,7 @@ def visit(
         viewport=size or DESKTOP,  # type: ignore[arg-type]
         color_scheme="dark" if dark else "light",
         timezone_id=zone,
+        reduced_motion="reduce",
         locale="en-GB",
     )
     context.set_default_timeout(PATIENCE)
