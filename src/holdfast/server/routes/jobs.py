@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Query, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from holdfast.client import models
@@ -34,10 +34,8 @@ def list_jobs(
     return service.jobs.page(contains=contains, states=state or (), cursor=cursor, limit=limit)
 
 
-@routes.get("/jobs/{job}", responses={304: {"description": "As it was (If-None-Match)."}})
-def get_job(
-    job: JobName, service: ServiceHere, request: Request, response: Response
-) -> models.JobDetails:
+@routes.get("/jobs/{job}")
+def get_job(job: JobName, service: ServiceHere, response: Response) -> models.JobDetails:
     """One job. Its ETag changes with the job, and not with every epoch."""
     found = service.jobs.get(job)
     response.headers["ETag"] = f'"{found.version}"'
