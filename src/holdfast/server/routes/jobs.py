@@ -143,5 +143,4 @@ def download_log(
 @routes.get("/jobs/{job}/metrics", response_class=OpenMetrics)
 def get_metrics(job: JobName, service: ServiceHere) -> OpenMetrics:
     """The job's metrics in the OpenMetrics format."""
-    service.jobs.row(job)
-    return OpenMetrics(service.machine.metrics(job=job))
+    return OpenMetrics(service.machine.metrics(job=service.backend.job(job).name))
