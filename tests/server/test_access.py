@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import socket
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -12,7 +15,7 @@ import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Mount
 
-from holdfast.server.access.guard import CSRF_HEADER, PUBLIC
+from holdfast.server.access.guard import CSRF_HEADER, PUBLIC, Guard
 from holdfast.server.access.roles import Role
 from holdfast.server.access.tokens import TokenFile, digest
 from holdfast.server.routes.common import ROLE_MARK
@@ -359,6 +362,50 @@ class TestAnswers:
             http.get(path)
         lines = live.audit()
         assert len(lines) == 1 and lines[0]["actor"] is None
+
+
+class TestConnections:
+    def test_sr05c_half_a_request_is_not_waited_for(self, live: Live) -> None:
+        live.app.state.connections.patience = 0.2
+        with socket.create_connection(("127.0.0.1", live.port), timeout=30) as slow:
+            slow.sendall(b"GET /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+            with suppress(ConnectionResetError):  # an abrupt end is one as well
+                assert slow.recv(100) == b""
+
+    @pytest.mark.parametrize(
+        ("origin", "with_cookie", "let_in"),
+        [(True, True, True), (False, True, False), (True, False, False)],
+    )
+    def test_sr03_web_sockets_are_guarded(
+        self, live: Live, origin: bool, with_cookie: bool, let_in: bool
+    ) -> None:
+        reached, sent = [], []
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            reached.append(scope["state"]["actor"])
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def receive() -> Any:
+            return {"type": "websocket.connect"}
+
+        cookie = live.access.sessions.open(live.access.tokens.of_role(Role.VIEWER))
+        host = f"127.0.0.1:{live.port}"
+        headers = {
+            "host": host,
+            "origin": f"http://{host}" if origin else "http://evil.example",
+            "cookie": f"{live.access.cookie}={cookie}" if with_cookie else "",
+        }
+        scope = {
+            "type": "websocket",
+            "path": "/_nicegui_ws/socket.io",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+            "client": ("127.0.0.1", 1),
+        }
+        asyncio.run(Guard(application, live.access)(scope, receive, send))
+        assert bool(reached) is let_in
+        assert [each["type"] for each in sent] == ([] if let_in else ["websocket.close"])
 
 
 class TestAudit:

@@ -31,6 +31,7 @@ from holdfast.savepoint.store import Savepoint
 from holdfast.server.access.guard import Access
 from holdfast.server.access.roles import Role
 from holdfast.server.app import access_for, create_app
+from holdfast.server.connections import Connections
 from holdfast.server.listening import Listening
 from holdfast.server.run import server_config
 from holdfast.server.service import Service
@@ -216,6 +217,7 @@ def serving(app: FastAPI) -> Iterator[str]:
     config = server_config(app, here)
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
+    app.state.connections = Connections(server)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -70,6 +70,7 @@ def create_app(service: Service, access: Access) -> FastAPI:
     )
     app.state.service, app.state.access = service, access
     app.state.watcher = Watcher(service)
+    app.state.connections = None  # whoever runs the server looks after them
     for group in _GROUPS:
         app.include_router(group.routes.router)
     app.include_router(login.public)
@@ -85,6 +86,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         asyncio.create_task(app.state.watcher.run()),
         asyncio.create_task(_look_after(app.state.service)),
     ]
+    if app.state.connections is not None:
+        tasks.append(asyncio.create_task(app.state.connections.watch()))
     try:
         yield
     finally:

@@ -61,11 +61,14 @@ class Watcher:
         return lambda: self._callbacks.discard(callback)
 
     async def listen(self) -> AsyncIterator[Change]:
-        """Begins with `reset`: what came before is to be read, not heard."""
+        """Begins with `reset`, and nothing is missed from there on: what came before is to be
+        read, not heard."""
         queue: asyncio.Queue[Change] = asyncio.Queue(_MOST_WAITING)
+        if self._seen is not None:
+            queue.put_nowait(Change(self._number, "reset", {}))
+        # Otherwise the first look, from which on changes are seen, says so.
         self._listeners.add(queue)
         try:
-            yield Change(self._number, "reset", {})
             while True:
                 yield await queue.get()
         finally:
@@ -135,4 +138,4 @@ class Watcher:
                 seen.operations[operation.id] = operation.updated
                 shown = convert.operation(operation).model_dump(mode="json")
                 found.append(("operation", shown))
-        return [] if first else found
+        return [("reset", {})] if first else found

@@ -19,6 +19,7 @@ from holdfast.server.access.guard import Access
 from holdfast.server.access.roles import Role
 from holdfast.server.access.tokens import COMMANDS
 from holdfast.server.app import access_for, create_app
+from holdfast.server.connections import Connections
 from holdfast.server.listening import Listening, listening_of
 from holdfast.server.service import Service
 from holdfast.server.service.backend import server_folder
@@ -51,6 +52,8 @@ def serve(
     """Until SIGINT or SIGTERM. Jobs and operations go on without it."""
     settings = loaded.values
     listening = listening_of(settings, insecure=insecure)
+    if os.geteuid() == 0:
+        logger.warning("the server runs as root, and so does every job that it starts")
     with ExitStack() as stack:
         stack.enter_context(_only_one(loaded))
         service = Service(loaded)
@@ -69,6 +72,7 @@ def serve(
         stack.callback(address.remove, settings.home)
         _reload_on_hangup(access)
         server = uvicorn.Server(server_config(app, listening))
+        app.state.connections = Connections(server)
         code = access.sessions.link(access.tokens.of_role(Role.OPERATOR))
         with _ending(server):
             told(Running(url=url, login_url=f"{url}/login?code={code}", new_token=new_token))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Query, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 
 from holdfast.client import models
@@ -34,10 +34,8 @@ def list_jobs(
     return service.jobs.page(contains=contains, states=state or (), cursor=cursor, limit=limit)
 
 
-@routes.get("/jobs/{job}", responses={304: {"description": "As it was (If-None-Match)."}})
-def get_job(
-    job: JobName, service: ServiceHere, request: Request, response: Response
-) -> models.JobDetails:
+@routes.get("/jobs/{job}")
+def get_job(job: JobName, service: ServiceHere, response: Response) -> models.JobDetails:
     """One job. Its ETag changes with the job, and not with every epoch."""
     found = service.jobs.get(job)
     response.headers["ETag"] = f'"{found.version}"'
@@ -145,5 +143,4 @@ def download_log(
 @routes.get("/jobs/{job}/metrics", response_class=OpenMetrics)
 def get_metrics(job: JobName, service: ServiceHere) -> OpenMetrics:
     """The job's metrics in the OpenMetrics format."""
-    service.jobs.row(job)
-    return OpenMetrics(service.machine.metrics(job=job))
+    return OpenMetrics(service.machine.metrics(job=service.backend.job(job).name))

@@ -16,7 +16,6 @@ from holdfast.server.service.backend import Backend
 from holdfast.server.service.cursors import numbers
 from holdfast.server.service.graph import graph_of
 from holdfast.server.service.jobs import identity_of, rows_per_second
-from holdfast.types import check_name
 
 LOOKED_AT = 200
 """Epochs that positions, growth and rates are made of."""
@@ -29,9 +28,6 @@ class HistoryService:
         self._registry = backend.registry
         self._totals = Totals(backend.registry)
 
-    def _row(self, job: str) -> JobRow:
-        return self._registry.job(check_name(job, "job name"))
-
     def _committed(self, row: JobRow) -> list[EpochRecord]:
         found = self._registry.epochs(row.id, LOOKED_AT)
         return [record for record in found if record.status is EpochStatus.COMMITTED]
@@ -43,7 +39,7 @@ class HistoryService:
     ) -> models.Page[models.Attempt]:
         """The newest first."""
         before = numbers(cursor, 1)
-        rows = self._registry.attempts(self._row(job).id)[::-1]
+        rows = self._registry.attempts(self._backend.job(job).id)[::-1]
         found = [row for row in rows if before is None or row.number < before[0]]
         more = len(found) > limit
         return models.Page(
@@ -53,7 +49,7 @@ class HistoryService:
 
     def failures(self, job: str) -> list[models.Failure]:
         """The newest first."""
-        rows = self._registry.attempts(self._row(job).id)
+        rows = self._registry.attempts(self._backend.job(job).id)
         last = rows[-1].number if rows else 0
         return [
             models.Failure(
@@ -73,7 +69,7 @@ class HistoryService:
         """The newest first."""
         place = numbers(cursor, 2)
         before = None if place is None else (place[0], place[1])
-        found = self._registry.epochs(self._row(job).id, limit + 1, before=before)[::-1]
+        found = self._registry.epochs(self._backend.job(job).id, limit + 1, before=before)[::-1]
         shown = found[:limit]
         more = len(found) > limit
         return models.Page(
@@ -83,11 +79,11 @@ class HistoryService:
 
     def events(self, job: str, *, limit: int = 100) -> list[models.Event]:
         """The newest first."""
-        found = self._registry.events(self._row(job).id, limit)
+        found = self._registry.events(self._backend.job(job).id, limit)
         return [convert.event(each) for each in reversed(found)]
 
     def timelines(self, job: str) -> list[models.Timeline]:
-        identity = identity_of(self._row(job))
+        identity = identity_of(self._backend.job(job))
         if identity is None:
             return []
         return [
@@ -98,7 +94,7 @@ class HistoryService:
     # -- what it adds up to -----------------------------------------------------------
 
     def sources(self, job: str) -> list[models.SourceState]:
-        return self._sources(self._committed(self._row(job)))
+        return self._sources(self._committed(self._backend.job(job)))
 
     def _sources(self, committed: list[EpochRecord]) -> list[models.SourceState]:
         waited_for = committed[-1].waited_for if committed else {}
@@ -108,18 +104,18 @@ class HistoryService:
         ]
 
     def sinks(self, job: str) -> list[models.SinkState]:
-        row = self._row(job)
+        row = self._backend.job(job)
         found = sink_rows(self._committed(row), self._registry.sink_totals(row.id))
         return [models.SinkState(**each) for each in found]
 
     def steps(self, job: str) -> list[models.StepState]:
-        row = self._row(job)
+        row = self._backend.job(job)
         limit = heap_limit_of(row, self._backend.settings.heap_limit)
         found = growth(self._committed(row), limit)
         return [models.StepState(**asdict(each)) for each in found]
 
     def watermarks(self, job: str) -> models.Watermarks:
-        row = self._row(job)
+        row = self._backend.job(job)
         committed = self._committed(row)
         last = committed[-1] if committed else None
         behind = None
@@ -134,11 +130,11 @@ class HistoryService:
         )
 
     def graph(self, job: str) -> models.Graph:
-        row = self._row(job)
+        row = self._backend.job(job)
         return graph_of(identity_of(row), self._committed(row)[-20:])
 
     def health(self, job: str) -> models.Health:
-        row = self._row(job)
+        row = self._backend.job(job)
         attempts = self._registry.attempts(row.id)
         last = attempts[-1] if attempts else None
         reasons = []

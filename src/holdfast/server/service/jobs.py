@@ -20,7 +20,6 @@ from holdfast.control.tracked.record import Operation
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.server.service import convert
 from holdfast.server.service.backend import Backend
-from holdfast.types import check_name
 
 RECENT = 20
 """Epochs that a job's rate and its little chart are made of."""
@@ -30,10 +29,6 @@ class JobService:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._registry = backend.registry
-
-    def row(self, name: str) -> JobRow:
-        """By its whole name: what a URL says must not mean another job tomorrow."""
-        return self._registry.job(check_name(name, "job name"))
 
     def page(
         self,
@@ -57,7 +52,7 @@ class JobService:
         )
 
     def get(self, name: str) -> models.JobDetails:
-        row = self.row(name)
+        row = self._backend.job(name)
         attempt = self._last_attempt(row)
         identity = identity_of(row)
         launch = row.spec.get("launch") or {}
@@ -81,7 +76,7 @@ class JobService:
         """Refuse a change that was made up from an older look at the job."""
         if version is None:
             return
-        row = self.row(name)
+        row = self._backend.job(name)
         now = _version(row, self._last_attempt(row), self._held().get(row.name))
         if version != now:
             raise ConflictError(

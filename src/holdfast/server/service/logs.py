@@ -12,7 +12,6 @@ from holdfast.control.operations import directory_of
 from holdfast.control.redaction import redacted_text
 from holdfast.errors import NotFoundError
 from holdfast.server.service.backend import Backend
-from holdfast.types import check_name
 
 MOST_LINES = 5000
 _LONGEST_LINE = 10_000
@@ -57,7 +56,7 @@ class LogService:
         return f"{job}-{path.name}", read()
 
     def path(self, job: str, *, attempt: int | None = None, supervisor: bool = False) -> Path:
-        row = self._backend.registry.job(check_name(job, "job name"))
+        row = self._backend.job(job)
         if "directory" not in row.spec:
             raise _no_log(job)
         directory = directory_of(row)

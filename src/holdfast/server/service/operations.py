@@ -177,7 +177,7 @@ class OperationService:
         parameters = request.parameters()
         if isinstance(request, requests.StartRequest):
             return self._start_parameters(request)
-        row = self._jobs.row(job)
+        row = self._backend.job(job)
         if isinstance(request, requests.UpgradeRequest):
             return row.name, parameters | {"app": str(self._file(request.app))}
         if isinstance(request, requests.RollbackRequest):
