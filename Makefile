@@ -6,7 +6,7 @@ STAMP := .venv/.setup-done
 CLASSES := .venv/spark-classes.jsa
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test test-long check format bench bench-kafka drill versions docs lock clean
+.PHONY: help setup browser pictures demo test test-long check format bench bench-kafka drill versions docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ versions: setup ## restore savepoints of this Spark under another one (OTHER_SPA
 	$(BIN)/uv pip install --quiet --python $(OTHER)/bin/python --no-deps --no-build-isolation --editable .
 	$(BIN)/python tests/versions/take.py $(OTHER)/taken
 	$(OTHER)/bin/python tests/versions/restore.py $(OTHER)/taken
+
+pictures: setup browser ## take the pictures of the web pages in docs/images anew
+	TEST_PICTURES=docs/images $(BIN)/pytest tests/browser/test_pictures.py
 
 docs: setup ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site

@@ -25,9 +25,10 @@ from holdfast.server.access.sessions import COOKIE, Sessions
 from holdfast.server.access.throttle import LoginThrottle
 from holdfast.server.access.tokens import TokenFile
 
-LOGIN_FILES = frozenset({"/ui/login.css", "/ui/login.js", "/ui/theme.css", "/ui/mark.svg"})
-PUBLIC = LOGIN_FILES | {"/livez", "/readyz", "/login", "/api/v1/login"}
+PUBLIC = frozenset({"/livez", "/readyz", "/login", "/api/v1/login"})
 """What answers without a login; nothing here tells anything."""
+LOGIN_FILES = frozenset({"/ui/login.css", "/ui/login.js", "/ui/theme.css", "/ui/mark.svg"})
+"""What the login page consists of besides itself."""
 CSRF_HEADER = "x-csrf-token"
 MOST_BYTES = 1024 * 1024
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -112,7 +113,7 @@ class Guard:
                     via=_via(scope),
                     session=session.id,
                 )
-        if scope["path"] in PUBLIC:
+        if scope["path"] in PUBLIC or scope["path"] in LOGIN_FILES:
             return None
         raise AccessError(
             "LOGIN_REQUIRED",

@@ -90,7 +90,7 @@ class _Rescale(PlanSheet):
     def request(self) -> requests.RescaleRequest:
         wanted = self._parallelism.number
         if wanted is None:
-            raise UsageError("PARALLELISM_INVALID", "the parallelism is a whole number.")
+            raise UsageError("INVALID_PARALLELISM", "the parallelism is a whole number.")
         return requests.RescaleRequest(parallelism=wanted)
 
 

@@ -182,7 +182,9 @@ class StatePage:
 
     async def _look_up(self) -> None:
         if not self._key.text:
-            raise UsageError("KEY_MISSING", "which key?", fix="type it, as it is in the state.")
+            raise UsageError(
+                "KEY_INCOMPLETE", "which key?", fix="type it, as it is in the state."
+            )
         await self._ready()
         parts = [part.strip() for part in self._key.text.split(",")]
         found = await self._here.ask(

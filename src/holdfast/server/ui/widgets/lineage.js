@@ -38,7 +38,7 @@ export default {
             h("span", { class: "dot square" }),
             h("span", { class: "mono" }, point.id),
             point.label ? h("span", { class: "label" }, point.label) : null,
-            h("span", { class: "muted" }, `epoch ${number(point.epoch)}, ${number(point.keys)} keys, ${bytes(point.bytes)}`),
+            h("span", { class: "muted" }, `epoch ${number(point.epoch)}, ${number(point.keys)} ${point.keys === 1 ? "key" : "keys"}, ${bytes(point.bytes)}`),
             h("span", { class: "muted" }, moment(point.created, "time")),
           ],
         ),
