@@ -6,7 +6,7 @@ STAMP := .venv/.setup-done
 CLASSES := .venv/spark-classes.jsa
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long check format bench bench-kafka drill versions docs lock clean
+.PHONY: help setup browser pictures demo test test-long check format bench bench-kafka drill versions docs lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,16 +35,23 @@ demo: setup ## run the Wikipedia story: a stream, a kill -9, a resume, and the p
 $(CLASSES): $(STAMP)
 	@$(BIN)/python tests/class_archive.py $@ > $@.log 2>&1 || { cat $@.log; exit 1; }
 
+# For the tests of web pages. Without it they are skipped, but for CI.
+browser: ## install Debian's Chromium, if it is missing and that can be done
+	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || \
+	  { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends chromium fonts-dejavu-core > /dev/null; } || \
+	  echo "no chromium: tests of web pages will be skipped"
+
 # Much of what these tests do is waiting for processes, so even two cores can do two at a time.
 # Tests with Kafka are apart: their JVM has to be started with its connector.
 WORKERS ?= 2
-test: setup $(CLASSES) ## everything CI runs: check, tests, docs
+test: setup browser $(CLASSES) ## everything CI runs: check, tests, docs
 	$(MAKE) --no-print-directory check
 	$(BIN)/pytest -n $(WORKERS) --durations=40 -m "not long" --ignore=tests/kafka
 	$(BIN)/pytest -n $(WORKERS) --durations=10 -m "not long" tests/kafka
 	$(MAKE) --no-print-directory docs
 
-test-long: setup $(CLASSES) ## the tests that take long: whole matrices, drills, the tutorial as it is typed
+test-long: setup browser $(CLASSES) ## the tests that take long: whole matrices, drills, the tutorial as it is typed
 	$(BIN)/pytest -n $(WORKERS) --durations=40 -m long --ignore=tests/kafka
 	$(BIN)/pytest -n $(WORKERS) --durations=10 -m long tests/kafka
 
@@ -89,6 +96,9 @@ versions: setup ## restore savepoints of this Spark under another one (OTHER_SPA
 	$(BIN)/uv pip install --quiet --python $(OTHER)/bin/python --no-deps --no-build-isolation --editable .
 	$(BIN)/python tests/versions/take.py $(OTHER)/taken
 	$(OTHER)/bin/python tests/versions/restore.py $(OTHER)/taken
+
+pictures: setup browser ## take the pictures of the web pages in docs/images anew
+	TEST_PICTURES=docs/images $(BIN)/pytest tests/browser/test_pictures.py
 
 docs: setup ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-KINDS = ("unit", "property", "e2e", "spark", "kafka")
+KINDS = ("unit", "property", "server", "e2e", "browser", "spark", "kafka")
 """The folders below tests/, in the order in which they run: what fails in milliseconds before
 the rest, and the longest before the shorter ones, so that several workers end together."""
-WITHOUT_JVM = ("unit", "property")
+WITHOUT_JVM = ("unit", "property", "server")
 IN_ONE_PROCESS = ("tests/e2e/test_cluster.py",)
 """Modules whose tests find what the one before has left."""
 _HERE = Path(__file__).parent

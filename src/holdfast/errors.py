@@ -7,6 +7,7 @@
     ├── NotFoundError         a job, a checkpoint, a file is not there    exit 3
     ├── ConflictError         somebody else holds it, or it does not fit  exit 4
     │   └── StateMismatchError    the code and the stored state disagree
+    ├── AccessError           not logged in, or not allowed to             exit 5
     ├── EnvironmentProblem    Java, a package, the disk, a permission     exit 6
     ├── DataError             the input or the user's output is bad       exit 1
     │   ├── BadRecordError        a record that does not parse
@@ -100,6 +101,12 @@ class ConflictError(HoldfastError):
 
 class StateMismatchError(ConflictError):
     """The declared state and the stored state disagree."""
+
+
+class AccessError(HoldfastError):
+    """Who asks is not known, or may not do it."""
+
+    exit_code = 5
 
 
 class EnvironmentProblem(HoldfastError):  # noqa: N818 - "EnvironmentError" is Python's own

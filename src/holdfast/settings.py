@@ -17,10 +17,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
@@ -38,6 +39,7 @@ _REDACTED = "********"
 _MASTER = re.compile(r"^(local(\[(\d+|\*)(,\s*\d+)?\])?|yarn|cluster|(spark|k8s)://\S+)$")
 _JVM_MEMORY = re.compile(r"^[1-9]\d*[kmgt]$")
 _COORDINATES = re.compile(r"^[^\s:,]+:[^\s:,]+:[^\s:,]+(,[^\s:,]+:[^\s:,]+:[^\s:,]+)*$")
+_HOST_NAME = re.compile(r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$|^\[[0-9a-f:.]+\]$")
 _URL = re.compile(r"^[a-z][a-z0-9_+]*://")
 _SECRET_KEY = re.compile(r"passw|secret|token|credential|access\.?key", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):([^/@]*)@")
@@ -57,6 +59,39 @@ def _size(value: object) -> int:
     if size <= 0:
         raise ValueError("not positive")
     return size
+
+
+def _size_or_none(value: object) -> int | None:
+    return None if value == "none" else _size(value)
+
+
+def _cores(value: object) -> int | None:
+    if value == "none":
+        return None
+    cores = int(str(value))
+    if cores < 1:
+        raise ValueError("not positive")
+    return cores
+
+
+def _listed(value: object, separator: str) -> list[Any]:
+    """A list in a settings file; in the environment, a text with separators."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(separator) if part.strip()]
+    if isinstance(value, list | tuple):
+        return list(value)
+    raise ValueError("not a list")
+
+
+def _directories(value: object) -> tuple[Path, ...]:
+    return tuple(_directory(each) for each in _listed(value, os.pathsep))
+
+
+def _host_names(value: object) -> tuple[str, ...]:
+    names = tuple(str(each).lower() for each in _listed(value, ","))
+    if not all(_HOST_NAME.match(name) for name in names):
+        raise ValueError("not a host name")
+    return names
 
 
 def _seconds(value: object) -> float:
@@ -129,6 +164,14 @@ class Settings(BaseSettings):
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_level)]
     kafka_packages: Annotated[str, _matching(_COORDINATES, _without_spaces)]
     kafka_jars: str
+    session_cores: Annotated[int | None, BeforeValidator(_cores)]
+    session_memory: Annotated[int | None, BeforeValidator(_size_or_none)]
+    server_host: str
+    server_port: Annotated[int, Field(ge=0, le=65535)]
+    server_names: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_host_names)]
+    server_tls_cert: str
+    server_tls_key: str
+    server_job_roots: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_directories)]
     spark: Annotated[dict[str, str], BeforeValidator(_spark_confs)]
 
     @classmethod
@@ -161,6 +204,14 @@ WANTED = {
     "kafka_packages": 'Maven coordinates such as "org.apache.spark:spark-sql-kafka-0-10_2.13:'
     '4.3.0", with commas between several',
     "kafka_jars": "jar files with commas between them, or a directory",
+    "session_cores": 'a positive number, or "none"',
+    "session_memory": 'a positive size such as "16 GiB", or "none"',
+    "server_host": "an address of this machine",
+    "server_port": "a port from 0 to 65535",
+    "server_names": "host names, with commas between them",
+    "server_tls_cert": "a file with a certificate in PEM",
+    "server_tls_key": "a file with a private key in PEM",
+    "server_job_roots": "directories, with colons between them or as a list",
     "spark": "a table of Spark settings with plain values",
 }
 
@@ -303,6 +354,14 @@ def _defaults(home: Path) -> _Layer:
         "log_level": "INFO",
         "kafka_packages": _connector(),
         "kafka_jars": "",
+        "session_cores": "none",
+        "session_memory": "none",
+        "server_host": "127.0.0.1",
+        "server_port": 8642,
+        "server_names": [],
+        "server_tls_cert": "",
+        "server_tls_key": "",
+        "server_job_roots": [],
         "spark": {},
     }
     return _Layer(values=values, origin_of=lambda _key: "default")

@@ -112,6 +112,14 @@ class TestOrder:
             "log_level": "default",
             "kafka_packages": "default",
             "kafka_jars": "default",
+            "session_cores": "default",
+            "session_memory": "default",
+            "server_host": "default",
+            "server_port": "default",
+            "server_names": "default",
+            "server_tls_cert": "default",
+            "server_tls_key": "default",
+            "server_job_roots": "default",
         }
 
     def test_the_working_directory_may_set_the_home(

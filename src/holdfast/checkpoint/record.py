@@ -145,8 +145,7 @@ class EpochRecord:
         Keys that this version does not know are left out: an older holdfast must still be
         able to show the history that a newer one wrote.
         """
-        known = {f.name for f in fields(cls)}
-        values = {name: value for name, value in plain.items() if name in known}
+        values = {name: value for name, value in plain.items() if name in _EPOCH_FIELDS}
         values["status"] = EpochStatus(values["status"])
         for name in ("started", "ended", "watermark"):
             values[name] = parse_time(values.get(name))
@@ -164,6 +163,10 @@ class EpochRecord:
             for uid, result in values.get("sinks", {}).items()
         }
         return cls(**values)
+
+
+_EPOCH_FIELDS = frozenset(field.name for field in fields(EpochRecord))
+"""Asked for once: a list of jobs is made of thousands of records."""
 
 
 def time_text(moment: datetime | None) -> str | None:

@@ -83,12 +83,23 @@ def _stop(
     job: str, kind: str, *, wait: bool, timeout: float, home: Path | None
 ) -> dict[str, str]:
     """Ask, and wait if told to; what --json prints."""
+    from holdfast.cli.through_server import asked_of_server
+    from holdfast.client import requests
     from holdfast.control.operations import ask, wait_for_end
 
+    request = {
+        "stop": requests.StopRequest,
+        "suspend": requests.SuspendRequest,
+        "cancel": requests.CancelRequest,
+    }[kind]
     with open_registry(home) as registry:
         row = registry.job(job)
-        ask(registry, row, kind)
-        if wait:
-            wait_for_end(row, timeout=timeout)
+        asked = asked_of_server(
+            home, row.name, request(timeout=timeout), quiet=True, timeout=timeout, wait=wait
+        )
+        if asked is None:
+            ask(registry, row, kind)
+            if wait:
+                wait_for_end(row, timeout=timeout)
         state = registry.job(row.id).state
     return {"job": row.name, "asked": kind, "state": state.value}

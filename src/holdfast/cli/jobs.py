@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holdfast.checkpoint.kafka_positions import is_position, lag_of
-from holdfast.checkpoint.record import EpochRecord, EpochStatus, SinkResult
+from holdfast.checkpoint.kafka_positions import is_position
+from holdfast.checkpoint.record import EpochStatus
 from holdfast.cli import output
 from holdfast.cli.options import (
     HomeOption,
@@ -26,8 +22,13 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.output import Column
 from holdfast.control.growth import growth
-from holdfast.errors import HoldfastError
-from holdfast.event_time.idleness import watermark_doings
+from holdfast.control.job_views import (
+    came_from,
+    heap_limit_of,
+    process_is_there,
+    sink_rows,
+    source_rows,
+)
 
 if TYPE_CHECKING:
     from holdfast.control.registry import AttemptRow, JobRow
@@ -150,7 +151,7 @@ def show(
         "state_rows": epoch.state_rows if epoch else None,
         "state_bytes": epoch.state_bytes if epoch else None,
         "watermark": epoch.watermark if epoch else None,
-        "came_from": _came_from(row),
+        "came_from": came_from(row),
         "info": dict(last.info) if last else {},
         "spec": dict(row.spec),
     }
@@ -168,20 +169,6 @@ def show(
     output.show_fields(fields, columns, as_json=json_output)
 
 
-def _came_from(row: JobRow) -> str | None:
-    """What a job goes on from, if it was forked or taken back."""
-    from holdfast.checkpoint.identity import JobDirectory
-
-    identity = None
-    with suppress(HoldfastError, KeyError):
-        identity = JobDirectory.at(Path(row.spec["directory"])).load()
-    if identity is None:
-        return None
-    if identity.fork is not None:
-        return identity.fork.sentence
-    return identity.timelines[-1].origin or None
-
-
 def _show_operators(
     job: str, home: Path | None, *, sources: bool, steps: bool, as_json: bool
 ) -> None:
@@ -192,10 +179,10 @@ def _show_operators(
     committed = [record for record in found if record.status is EpochStatus.COMMITTED]
     parts: dict[str, tuple[list[dict[str, Any]], list[Column]]] = {}
     if sources:
-        parts["sources"] = (_source_rows(committed), _SOURCE_COLUMNS)
-        parts["sinks"] = (_sink_rows(committed, totals), _SINK_COLUMNS)
+        parts["sources"] = (source_rows(committed), _SOURCE_COLUMNS)
+        parts["sinks"] = (sink_rows(committed, totals), _SINK_COLUMNS)
     if steps:
-        limit = _heap_limit(row, home)
+        limit = heap_limit_of(row, settings_for(home=home).values.heap_limit)
         rows = [asdict(each) for each in growth(committed, limit)]
         parts["steps"] = (rows, _STEP_COLUMNS)
     if as_json:
@@ -206,26 +193,6 @@ def _show_operators(
         parts["sources"] = ([line for row in rows for line in _partition_rows(row)], columns)
     for rows, columns in parts.values():
         output.show_rows(rows, columns, as_json=False, empty="There is no epoch yet.")
-
-
-def _source_rows(committed: list[EpochRecord]) -> list[dict[str, Any]]:
-    if not committed:
-        return []
-    last = committed[-1]
-    moved = {uid: _last_moved(uid, committed) for uid in last.offsets}
-    doings = watermark_doings(moved, last.waited_for)
-    return [
-        {
-            "source": uid,
-            "position": position,
-            "lag": last.lag.get(uid),
-            "lags": lag_of(position, last.latest.get(uid)),
-            "epoch": last.epoch,
-            "moved": moved[uid],
-            "watermark": doings.get(uid),
-        }
-        for uid, position in last.offsets.items()
-    ]
 
 
 def _partition_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -243,38 +210,6 @@ def _partition_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
         for topic, found in sorted(row["position"].items())
         for partition, offset in sorted(found.items(), key=lambda each: int(each[0]))
     ]
-
-
-def _last_moved(uid: str, committed: list[EpochRecord]) -> datetime | None:
-    """When a source last had something new."""
-    for before, after in zip(committed[-2::-1], committed[:0:-1], strict=True):
-        if before.offsets.get(uid) != after.offsets.get(uid):
-            return after.started
-    return committed[0].started if committed[0].epoch == 0 else None
-
-
-def _sink_rows(
-    committed: list[EpochRecord], totals: Mapping[str, SinkResult]
-) -> list[dict[str, Any]]:
-    last = committed[-1] if committed else None
-    return [
-        {
-            "sink": uid,
-            "epoch": last.epoch if last and uid in last.sinks else None,
-            "rows": total.rows,
-            "bytes": total.bytes,
-            "files": total.files,
-        }
-        for uid, total in totals.items()
-    ]
-
-
-def _heap_limit(job: JobRow, home: Path | None) -> int | None:
-    """What the heap backend may hold in all workers together; other backends have none."""
-    if job.spec.get("checkpoint", {}).get("backend", "heap") != "heap":
-        return None
-    limit: int = settings_for(home=home).values.heap_limit
-    return limit * (job.spec.get("parallelism") or os.cpu_count() or 1)
 
 
 def attempts(
@@ -311,7 +246,7 @@ def _spec_column(title: str, text: str) -> Column:
 
 
 def _summary(job: JobRow, attempt: AttemptRow | None) -> dict[str, Any]:
-    alive = _is_alive(job, attempt)
+    alive = process_is_there(job, attempt)
     return {
         "name": job.name,
         "id": job.id,
@@ -324,22 +259,6 @@ def _summary(job: JobRow, attempt: AttemptRow | None) -> dict[str, Any]:
         "started": attempt.started if attempt else None,
         "updated": job.updated,
     }
-
-
-def _is_alive(job: JobRow, attempt: AttemptRow | None) -> bool | None:
-    """Whether the process of a job that should have one is there; None if unknown.
-
-    After kill -9 nobody is left to write the end into the registry.
-    """
-    if attempt is None or not job.state.is_active or attempt.host != socket.gethostname():
-        return None
-    try:
-        os.kill(attempt.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it is there, but it is somebody else's
-        return True
-    return True
 
 
 def _fields(attempt: AttemptRow) -> dict[str, Any]:

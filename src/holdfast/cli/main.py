@@ -33,6 +33,7 @@ from holdfast.cli import (
     rehearse,
     run,
     savepoint,
+    server,
     state,
     wikipedia,
 )
@@ -74,6 +75,7 @@ app.command("drill")(drill.drill)
 app.command("wikipedia")(wikipedia.wikipedia)
 app.add_typer(savepoint.app, name="savepoint")
 app.add_typer(state.app, name="state")
+app.add_typer(server.app, name="server")
 app.add_typer(config.app, name="config")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(kafka.app, name="kafka")

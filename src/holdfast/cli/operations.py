@@ -23,9 +23,13 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.plans import show_plan
 from holdfast.cli.savepoint import SavepointArgument, shown_progress
+from holdfast.cli.through_server import asked_of_server
 
 if TYPE_CHECKING:
+    from holdfast.checkpoint.timelines import SinkChoice
+    from holdfast.client.requests import OperationRequest
     from holdfast.control.operations import Outcome, Place
+    from holdfast.control.registry import JobRow
 
 
 def rescale(
@@ -42,11 +46,20 @@ def rescale(
     The job is stopped with a savepoint and goes on from it. If that is interrupted, give the
     same command again. If it is refused, the job goes on as it was.
     """
+    from holdfast.client import requests
     from holdfast.control.operations import rescale as carry_out
 
     with place_of(home, as_json=json_output) as place:
         row = place.registry.job(job)
-        conclude(carry_out(place, row, parallelism, timeout=timeout), as_json=json_output)
+        asked = _of_server(
+            place,
+            row,
+            requests.RescaleRequest(parallelism=parallelism, timeout=timeout),
+            home=home,
+            as_json=json_output,
+        )
+        done = asked or carry_out(place, row, parallelism, timeout=timeout)
+    conclude(done, as_json=json_output)
 
 
 def rollback(
@@ -75,7 +88,9 @@ def rollback(
             plan = planned(place, Launch.from_spec(row.name, row.spec), savepoint, sink)
             show_plan(plan, as_json=json_output)
             return
-        outcome = roll_back(place, row, savepoint, sink, timeout=timeout)
+        request = _rollback_request(place, savepoint, sink, timeout)
+        asked = request and _of_server(place, row, request, home=home, as_json=json_output)
+        outcome = asked or roll_back(place, row, savepoint, sink, timeout=timeout)
     conclude(outcome, as_json=json_output)
 
 
@@ -110,11 +125,23 @@ def upgrade(
     before it has committed enough epochs, what it wrote is removed, and the old code goes on
     from the savepoint. Then the exit code is 1.
     """
+    from holdfast.client import requests
     from holdfast.control.operations import upgrade as carry_out
 
     with place_of(home, as_json=json_output) as place:
         row = place.registry.job(job)
-        outcome = carry_out(place, row, app, healthy_epochs=healthy_after, timeout=timeout)
+        asked = _of_server(
+            place,
+            row,
+            requests.UpgradeRequest(
+                app=str(app.absolute()), healthy_epochs=healthy_after, timeout=timeout
+            ),
+            home=home,
+            as_json=json_output,
+        )
+        outcome = asked or carry_out(
+            place, row, app, healthy_epochs=healthy_after, timeout=timeout
+        )
     conclude(outcome, as_json=json_output)
     return 1 if outcome.rolled_back else 0
 
@@ -129,6 +156,38 @@ def place_of(home: Path | None, *, as_json: bool) -> Iterator[Place]:
 
     with open_registry(home) as registry, shown_progress(quiet=as_json) as progress:
         yield Place(registry, settings_for(home=home).values, say, progress)
+
+
+def _of_server(
+    place: Place, row: JobRow, request: OperationRequest, *, home: Path | None, as_json: bool
+) -> Outcome | None:
+    """What it came to; None if no server runs that can do it."""
+    from holdfast.control.operations import Outcome
+
+    result = asked_of_server(
+        home,
+        row.name,
+        request,
+        quiet=as_json,
+        timeout=request.longest,
+        progress=place.progress,
+    )
+    return None if result is None else Outcome(**result)
+
+
+def _rollback_request(
+    place: Place, savepoint: str, sink: SinkChoice | None, timeout: float
+) -> OperationRequest | None:
+    """The server takes ids only; a savepoint in some directory is for the command itself."""
+    from holdfast.client import requests
+
+    origin = savepoint
+    if not savepoint.startswith("checkpoint:"):
+        found = place.savepoints.find(savepoint)
+        if found.path.parent.parent != place.savepoints.root:
+            return None
+        origin = found.manifest.id
+    return requests.RollbackRequest(origin=origin, sink=sink, timeout=timeout)
 
 
 def conclude(outcome: Outcome, *, as_json: bool) -> None:

@@ -103,6 +103,8 @@ def take_and_show(
     canonical: bool = False,
 ) -> dict[str, Any]:
     """Also for `holdfast stop --savepoint`. Returns what --json prints."""
+    from holdfast.cli.through_server import asked_of_server
+    from holdfast.client import requests
     from holdfast.clock import SystemClock
     from holdfast.control.runner import runtime_config
     from holdfast.control.savepoints import take_canonical, take_savepoint
@@ -110,7 +112,19 @@ def take_and_show(
     began = time.monotonic()
     with open_registry(home) as registry, shown_progress(quiet=as_json) as progress:
         row, store, clock = registry.job(job), _store(home, to), SystemClock()
-        if canonical:
+        asked = None
+        if to is None:
+            asked = asked_of_server(
+                home,
+                row.name,
+                requests.SavepointRequest(label=label, canonical=canonical),
+                quiet=True,
+                timeout=600,
+                progress=progress,
+            )
+        if asked is not None:
+            savepoint = store.by_id(asked["savepoint"])
+        elif canonical:
             runtime = runtime_config(settings_for(home=home).values)
             savepoint = take_canonical(
                 registry, row, store, clock, runtime, label=label, progress=progress

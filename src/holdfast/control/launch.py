@@ -284,7 +284,7 @@ def run_detached(launch: Launch, settings: Any, *, master: str | None) -> Detach
                 stderr=output,
                 start_new_session=True,
                 cwd=launch.directory,
-                env=os.environ | _places(settings),
+                env=os.environ | places(settings),
             )
         deadline = time.monotonic() + _DETACH_SECONDS
         while time.monotonic() < deadline:
@@ -303,7 +303,7 @@ def run_detached(launch: Launch, settings: Any, *, master: str | None) -> Detach
     )
 
 
-def _places(settings: Any) -> dict[str, str]:
+def places(settings: Any) -> dict[str, str]:
     """A settings file in the job's working directory must not send it elsewhere."""
     return {
         "HOLDFAST_STORAGE": str(settings.storage),

@@ -119,10 +119,17 @@ def rescale(place: Place, row: JobRow, parallelism: int, *, timeout: float) -> O
 
 
 def roll_back(
-    place: Place, row: JobRow, origin: str, sinks: SinkChoice | None, *, timeout: float
+    place: Place,
+    row: JobRow,
+    origin: str,
+    sinks: SinkChoice | None,
+    *,
+    timeout: float,
+    parallelism: int | None = None,
+    allow_dropped: bool = False,
 ) -> Outcome:
     """Go on from an older point, with the code that the job was last started with."""
-    launch = Launch.from_spec(row.name, row.spec)
+    launch = going_back(row, parallelism, allow_dropped=allow_dropped)
     plan = planned(place, launch, origin, sinks)
     say_plan(place, plan)
     if is_running(row):
@@ -131,6 +138,13 @@ def roll_back(
     fault_point("operation.suspended")
     _start_or_resume(place, row, launch, origin, sinks=sinks)
     return outcome(row, plan.origin)
+
+
+def going_back(row: JobRow, parallelism: int | None, *, allow_dropped: bool) -> Launch:
+    launch = Launch.from_spec(row.name, row.spec)
+    if parallelism is not None:
+        launch = replace(launch, parallelism=parallelism)
+    return replace(launch, allow_dropped=allow_dropped)
 
 
 def planned(place: Place, launch: Launch, origin: str, sinks: SinkChoice | None) -> RestorePlan:

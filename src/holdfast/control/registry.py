@@ -86,6 +86,11 @@ class Registry:
         """The URL without its password."""
         return self._database.shown_url
 
+    @property
+    def database(self) -> Database:
+        """For those who keep something else beside the jobs."""
+        return self._database
+
     def close(self) -> None:
         self._database.close()
 
@@ -146,6 +151,26 @@ class Registry:
 
     def jobs(self) -> list[JobRow]:
         query = select(tables.jobs).order_by(tables.jobs.c.name)
+        with self._database.read() as connection:
+            return [_job(row) for row in connection.execute(query)]
+
+    def jobs_page(
+        self,
+        *,
+        name_contains: str = "",
+        states: Iterable[RunState] = (),
+        after: str | None = None,
+        limit: int = 50,
+    ) -> list[JobRow]:
+        """By name; `after` is the last name of the page before."""
+        table = tables.jobs
+        query = select(table).order_by(table.c.name).limit(limit)
+        if name_contains:
+            query = query.where(table.c.name.contains(name_contains, autoescape=True))
+        if wanted := [state.value for state in states]:
+            query = query.where(table.c.state.in_(wanted))
+        if after is not None:
+            query = query.where(table.c.name > after)
         with self._database.read() as connection:
             return [_job(row) for row in connection.execute(query)]
 
@@ -416,10 +441,11 @@ class Registry:
         last: int | None = None,
         *,
         after: tuple[int, int] | None = None,
+        before: tuple[int, int] | None = None,
         epoch: int | None = None,
     ) -> list[EpochRecord]:
         """In the order in which they ran; `last` keeps the newest records only, `after` those
-        past an (attempt, epoch), `epoch` those of one number."""
+        past an (attempt, epoch), `before` those ahead of one, `epoch` those of one number."""
         table = tables.epochs
         query = (
             select(table.c.record)
@@ -429,6 +455,8 @@ class Registry:
         )
         if after is not None:
             query = query.where(tuple_(table.c.attempt, table.c.epoch) > after)
+        if before is not None:
+            query = query.where(tuple_(table.c.attempt, table.c.epoch) < before)
         if epoch is not None:
             query = query.where(table.c.epoch == epoch)
         return self._read_epochs(query)[::-1]
@@ -457,6 +485,28 @@ class Registry:
         )
         newest = self._read_epochs(query)
         return newest[0] if newest else None
+
+    def newest_epochs(self) -> dict[str, tuple[int, int, str]]:
+        """(attempt, epoch, status) of the newest epoch of every job, by its id."""
+        table = tables.epochs
+        newest = (
+            select(table.c.attempt, table.c.epoch, table.c.status)
+            .where(table.c.job_id == tables.jobs.c.id)
+            .order_by(table.c.attempt.desc(), table.c.epoch.desc())
+            .limit(1)
+        )
+        # A look into the index per job, not one at every epoch.
+        columns = [
+            newest.with_only_columns(column).scalar_subquery().label(column.name)
+            for column in (table.c.attempt, table.c.epoch, table.c.status)
+        ]
+        with self._database.read() as connection:
+            rows = connection.execute(select(tables.jobs.c.id, *columns)).all()
+        return {
+            row.id: (row.attempt, row.epoch, row.status)
+            for row in rows
+            if row.attempt is not None
+        }
 
     def _read_epochs(self, query: Select[Any]) -> list[EpochRecord]:
         with self._database.read() as connection:

@@ -104,8 +104,9 @@ def check_restore(launch: Launch, settings: Any) -> RestoreCheck:
     plan = planned()
     directory = JobDirectory(settings.storage, job.name)
     with tempfile.TemporaryDirectory(prefix="holdfast-check-") as scratch:
-        log = Path(scratch) / "spark.log"
-        code = declared_code(job, plan.identity, directory, runtime_config(settings), log)
+        log, runtime = Path(scratch) / "spark.log", runtime_config(settings)
+        with launch.in_directory():
+            code = declared_code(job, plan.identity, directory, runtime, log)
     return RestoreCheck(
         plan,
         judge(

@@ -62,17 +62,41 @@ class StateViews:
         finally:
             store.delete(taken)
 
+    def kept(self, wanted: str) -> StateView | None:
+        """What was looked at before, without making anything: of a savepoint, or of the newest
+        epoch of a job among those that were."""
+        jobs = {row.name: row for row in self._registry.jobs()}
+        if wanted not in jobs:
+            return self._kept_savepoint(self._savepoint(wanted))
+        directory = JobDirectory.at(Path(jobs[wanted].spec["directory"]))
+        identity = directory.load()
+        if identity is None:
+            return None
+        prefix = f"job-{identity.job_id}-{identity.timeline}-"
+        names = [name for name in list_names(self._kept) if name.startswith(prefix)]
+        epochs = [int(name.removeprefix(prefix)) for name in names]
+        if not epochs:
+            return None
+        title = f"job {wanted!r}, epoch {max(epochs)}"
+        return StateView(title, self._found(f"{prefix}{max(epochs)}"), identity)
+
+    def _kept_savepoint(self, savepoint: Savepoint) -> StateView | None:
+        manifest = savepoint.manifest
+        title = f"savepoint {manifest.id}"
+        if manifest.kind == "canonical":
+            return StateView(title, CanonicalState(savepoint.path), manifest.identity)
+        name = _kept_name(savepoint)
+        if not self._is_kept(name):
+            return None
+        return StateView(title, self._found(name), manifest.identity)
+
     def of_savepoint(self, savepoint: Savepoint) -> StateView:
         manifest = savepoint.manifest
         title = f"savepoint {manifest.id}"
         verify(savepoint, self._progress)
         if manifest.kind == "canonical":
             return StateView(title, CanonicalState(savepoint.path), manifest.identity)
-        # Its files are named by their sums: another savepoint of that id is another state.
-        digest = manifest.files[0].sha256[:8] if manifest.files else ""
-        state = self._made(
-            f"{manifest.id}-{digest}", lambda state: self._write(savepoint, state)
-        )
+        state = self._made(_kept_name(savepoint), lambda state: self._write(savepoint, state))
         return StateView(title, state, manifest.identity)
 
     def _savepoint(self, wanted: str) -> Savepoint:
@@ -116,3 +140,10 @@ class StateViews:
         paths.sort(key=lambda path: path.stat().st_mtime)
         for path in paths[:-KEPT]:
             remove_tree(path)
+
+
+def _kept_name(savepoint: Savepoint) -> str:
+    """Its files are named by their sums: another savepoint of that id is another state."""
+    manifest = savepoint.manifest
+    digest = manifest.files[0].sha256[:8] if manifest.files else ""
+    return f"{manifest.id}-{digest}"

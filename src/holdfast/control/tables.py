@@ -27,7 +27,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA_HEAD = "0003"
+SCHEMA_HEAD = "0004"
 """The newest migration. Kept here so that a start-up need not import Alembic to know it."""
 
 
@@ -129,3 +129,34 @@ requests = Table(
     Column("taken", UtcDateTime),
 )
 """What people want of a running job; its supervisor looks here."""
+
+operations = Table(
+    "operations",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    # A name and not a reference: the job of a start need not be known yet.
+    Column("job", String(64), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("parameters", JSON, nullable=False),
+    Column("asked_by", String(255), nullable=False),
+    Column("key", String(255)),
+    Column("holds", String(64), unique=True),
+    Column("created", UtcDateTime, nullable=False),
+    Column("started", UtcDateTime),
+    Column("ended", UtcDateTime),
+    Column("updated", UtcDateTime, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("worker", JSON(none_as_null=True)),
+    Column("progress", JSON(none_as_null=True)),
+    Column("lines", JSON, nullable=False),
+    Column("result", JSON(none_as_null=True)),
+    Column("error", JSON(none_as_null=True)),
+    UniqueConstraint("asked_by", "key"),
+    Index("ix_operations_job", "job", "created"),
+    Index("ix_operations_created", "created"),
+    Index("ix_operations_state", "state"),
+)
+"""Long work on jobs. `holds` is the job's name while it may not have another one, so that the
+database itself refuses a second; `key` is the asker's own name for it, so that asking twice is
+asking once."""

@@ -6,8 +6,9 @@ Every step is a table under its uid: `SELECT * FROM balances WHERE total < 0`. A
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,14 +126,63 @@ def _require_whole_key(table: Table, key: Sequence[str]) -> None:
 
 
 def query(
-    view: StateView, sql: str, *, limit: int | None = None, parameters: Sequence[Any] = ()
+    view: StateView,
+    sql: str,
+    *,
+    limit: int | None = None,
+    parameters: Sequence[Any] = (),
+    guard: Guard | None = None,
 ) -> Answer:
-    with connected(view) as database, _sql_errors(view):
+    """`guard`: for SQL of somebody who may see the state, and nothing else of the machine."""
+    with ExitStack() as stack:
+        database = stack.enter_context(connected(view))
+        stack.enter_context(_sql_errors(view))
+        if guard is not None:
+            stack.enter_context(guard.around(database, view, sql))
         found = database.execute(sql, list(parameters))
         columns = tuple(column[0] for column in found.description or ())
         rows = found.fetchall() if limit is None else found.fetchmany(limit + 1)
     cut = limit is not None and len(rows) > limit
     return Answer(columns, tuple(rows[:limit] if cut else rows), cut)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guard:
+    """What a query from afar may take. Files other than the state cannot be reached from it,
+    nothing can be written, and it ends in time."""
+
+    seconds: float = 30.0
+    memory: str = "1GB"
+    threads: int = 2
+
+    @contextmanager
+    def around(
+        self, database: duckdb.DuckDBPyConnection, view: StateView, sql: str
+    ) -> Iterator[None]:
+        # EXPLAIN is left out because EXPLAIN ANALYZE carries out what it explains.
+        if [each.type.name for each in database.extract_statements(sql)] != ["SELECT"]:
+            raise UsageError(
+                "SQL_REFUSED",
+                f"{shorten(sql)} is not one SELECT.",
+                fix="state is only read here; give one SELECT statement.",
+            )
+        folders = ", ".join(_text(table.files) for table in view.tables)
+        for setting in (
+            f"memory_limit = {_text(self.memory)}",
+            f"threads = {self.threads}",
+            f"allowed_directories = [{folders}]",
+            "enable_external_access = false",
+            "lock_configuration = true",
+        ):
+            database.execute(f"SET {setting}")
+        end = threading.Timer(self.seconds, database.interrupt)
+        end.daemon = True
+        end.start()
+        try:
+            yield
+        finally:
+            end.cancel()
+            end.join()  # it must not interrupt what is closed by then
 
 
 @dataclass(frozen=True)

@@ -234,6 +234,21 @@ class SavepointStore:
             fix="write more of the id.",
         )
 
+    def by_id(self, wanted: str) -> Savepoint:
+        """By its whole id only, and only what really lies in this directory: for somebody who
+        may not name files of this machine."""
+        if is_id(wanted):
+            for owner in list_names(self.root):
+                path = self.root / owner / wanted
+                real = path.resolve() == self.root.resolve() / owner / wanted
+                if real and (path / MANIFEST).is_file() and not (path / MANIFEST).is_symlink():
+                    return read_savepoint(path)
+        raise NotFoundError(
+            "SAVEPOINT_NOT_FOUND",
+            f"there is no savepoint {shorten(wanted)}.",
+            fix="`holdfast savepoint list` shows them.",
+        )
+
     # Removing
 
     def delete(self, savepoint: Savepoint) -> None:

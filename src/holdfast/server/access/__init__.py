@@ -1,0 +1,1 @@
+"""Who may do what: tokens, sessions, roles, the checks on every request, the audit log."""

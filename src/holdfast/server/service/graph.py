@@ -1,0 +1,85 @@
+"""A job as a graph of uids. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from holdfast.checkpoint.identity import JobIdentity
+from holdfast.checkpoint.record import EpochRecord
+from holdfast.client import models
+
+
+def graph_of(identity: JobIdentity | None, committed: Sequence[EpochRecord]) -> models.Graph:
+    """Sources feed the first step, steps feed one another in the order of their declaration,
+    and all sinks hang on the last: that is how a job is run, as one query.
+
+    What the code does between the steps is not kept anywhere, so edges are not drawn finer.
+    """
+    last = committed[-1] if committed else None
+    sources = _sources(identity, last)
+    steps = _steps(identity, last)
+    sinks = _sinks(identity, last, committed)
+    trunk = [node.uid for node in steps]
+    first = trunk[:1] or [node.uid for node in sinks]
+    ends = trunk[-1:] or []
+    edges = [(source.uid, target) for source in sources for target in first]
+    edges += list(pairwise(trunk))
+    edges += [(end, sink.uid) for end in ends for sink in sinks]
+    return models.Graph(nodes=[*sources, *steps, *sinks], edges=edges)
+
+
+def _sources(identity: JobIdentity | None, last: EpochRecord | None) -> list[models.Node]:
+    uids = list(identity.sources if identity else ()) or list(last.offsets if last else ())
+    places = identity.locations if identity else {}
+    return [
+        models.Node(
+            uid=uid,
+            kind="source",
+            detail=places.get(uid, ""),
+            lag=last.lag.get(uid) if last else None,
+        )
+        for uid in uids
+    ]
+
+
+def _steps(identity: JobIdentity | None, last: EpochRecord | None) -> list[models.Node]:
+    operators = identity.operators if identity else {}
+    found = []
+    for uid, step in operators.items():
+        size = last.state.get(uid) if last else None
+        found.append(
+            models.Node(
+                uid=uid,
+                kind="process" if step["kind"] == "process" else "native",
+                detail=step.get("detail") or "",
+                state_rows=size.rows if size else None,
+                state_bytes=size.bytes if size else None,
+                late_rows=last.late.get(uid) if last else None,
+            )
+        )
+    return found
+
+
+def _sinks(
+    identity: JobIdentity | None, last: EpochRecord | None, committed: Sequence[EpochRecord]
+) -> list[models.Node]:
+    outputs = identity.outputs if identity else {}
+    uids = list(dict.fromkeys([*(last.sinks if last else ()), *outputs]))
+    return [
+        models.Node(
+            uid=uid,
+            kind="sink",
+            detail=dict(outputs.get(uid, {})).get("directory", ""),
+            rows_per_second=_rate(uid, committed),
+        )
+        for uid in uids
+    ]
+
+
+def _rate(sink: str, committed: Sequence[EpochRecord]) -> float | None:
+    if not committed or committed[-1].ended is None:
+        return None
+    seconds = (committed[-1].ended - committed[0].started).total_seconds()
+    rows = sum(record.sinks[sink].rows for record in committed if sink in record.sinks)
+    return rows / seconds if seconds > 0 else None

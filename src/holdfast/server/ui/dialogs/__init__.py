@@ -1,0 +1,26 @@
+"""What is asked before anything is changed. Each shows first what would happen."""
+
+from holdfast.server.ui.dialogs.cluster import kill_worker
+from holdfast.server.ui.dialogs.points import (
+    delete_savepoint,
+    export_savepoint,
+    verify_savepoint,
+)
+from holdfast.server.ui.dialogs.restore import fork, rescale, roll_back, upgrade
+from holdfast.server.ui.dialogs.running import resume, stop, take_savepoint
+from holdfast.server.ui.dialogs.start import start
+
+__all__ = [
+    "delete_savepoint",
+    "export_savepoint",
+    "fork",
+    "kill_worker",
+    "rescale",
+    "resume",
+    "roll_back",
+    "start",
+    "stop",
+    "take_savepoint",
+    "upgrade",
+    "verify_savepoint",
+]

@@ -1,0 +1,5 @@
+"""One job: its tabs, one module each."""
+
+from holdfast.server.ui.pages.job.page import register
+
+__all__ = ["register"]

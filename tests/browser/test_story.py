@@ -1,0 +1,217 @@
+"""The whole story by mouse, with a real job: start it, watch it, kill it, save it, restore it
+with another parallelism, and ask for a balance."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+import psutil
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+import holdfast as hf
+from browser.workshop import Site, Visit, site, visit
+from holdfast.drill.waiting import wait
+
+JOB = "wiki-diffs"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "wiki_diffs.py"
+LONG = 240_000.0
+"""Milliseconds for what starts Spark on a busy machine."""
+
+
+class Edits:
+    """Keeps writing edits, and the sums that the job must come to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._log = hf.FileLogProducer(folder / "edits-log", max_records=200)
+        self.sums: Counter[str] = Counter()
+        self.sent = 0
+        self._over = threading.Event()
+
+    def send(self, count: int = 200) -> None:
+        for n in range(self.sent, self.sent + count):
+            user, diff = f"user {n * 31 % 97}", n * 37 % 1001 - 500
+            self._log.send({"user": user, "diff": diff, "ts": datetime.now(UTC)})
+            self.sums[user] += diff
+        self.sent += count
+        self._log.flush()
+
+    @contextmanager
+    def flowing(self) -> Iterator[None]:
+        def feed() -> None:
+            while not self._over.wait(1.5):
+                self.send()
+
+        self._thread = threading.Thread(target=feed)
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self.stop()
+            self._log.close()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def prepared(folder: Path) -> Path:
+    """The example, with a restart strategy, in a folder whose files may be started."""
+    text = EXAMPLE.read_text()
+    start = 'hf.Job("wiki-diffs", '
+    assert start in text
+    jobs = folder / "jobs"
+    jobs.mkdir(parents=True)
+    restart = 'restart=hf.FixedDelay(attempts=3, delay="1 s"), '
+    # A busy machine has to catch up in the end.
+    text = text.replace("max_segments_per_epoch=2", "max_segments_per_epoch=50")
+    (jobs / EXAMPLE.name).write_text(text.replace(start, start + restart))
+    return jobs
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[tuple[Site, Edits]]:
+    jobs = prepared(tmp_path)
+    edits = Edits(jobs)
+    edits.send()
+    home = tmp_path / "home"
+    try:
+        with (
+            site(home, HOLDFAST_SERVER_JOB_ROOTS=str(jobs)) as here,
+            edits.flowing(),
+        ):
+            yield here, edits
+    finally:
+        end_all(home)
+
+
+def end_all(home: Path) -> None:
+    """Nothing of the job and of operations is left, whatever has become of the test."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("HOLDFAST_HOME") == str(home):
+                process.kill()
+
+
+@pytest.mark.timeout(900)
+def test_the_story(browser: Browser, live: tuple[Site, Edits]) -> None:
+    here, edits = live
+    with visit(browser, here) as seen:
+        start(seen)
+        watch(seen)
+        kill(seen)
+        savepoint(seen)
+        restore(seen, parallelism=3)
+        look_up(seen, edits)
+
+
+def start(seen: Visit) -> None:
+    seen.go("/")
+    expect(seen.page.get_by_text("No job yet")).to_be_visible()
+    seen.picture("story-1-empty")
+    seen.button("Start a job").click()
+    expect(seen.dialog.get_by_label("Job", exact=True)).to_have_value(JOB)
+    seen.dialog.get_by_role("button", name="Start", exact=True).click()
+    succeeded(seen)
+    expect(seen.row(JOB)).to_be_visible()
+
+
+def watch(seen: Visit) -> None:
+    seen.page.get_by_role("link", name=JOB).click()
+    expect(seen.page.get_by_text("running", exact=True).first).to_be_visible(timeout=LONG)
+    seen.page.get_by_role("tab", name="Epochs").click()
+    committed = seen.page.locator("tbody").get_by_text("committed")
+    expect(committed.nth(3)).to_be_visible(timeout=LONG)
+    seen.picture("story-2-epochs")
+    seen.page.get_by_role("tab", name="Overview").click()
+    expect(seen.page.locator(".node", has_text="balances")).to_contain_text("97 keys")
+    seen.picture("story-3-graph")
+
+
+def kill(seen: Visit) -> None:
+    pid = seen.site.service.jobs.get(JOB).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    expect(number(seen, "Attempt")).to_have_text("2", timeout=LONG)
+    expect(seen.page.locator(".page-head .pill")).to_have_text("running", timeout=LONG)
+    seen.page.get_by_role("tab", name="Attempts").click()
+    first = seen.row("DRIVER_")
+    expect(first).to_be_visible()
+    first.get_by_role("button", name="Details").click()
+    expect(seen.page.locator(".notice .fix")).to_be_visible()
+    seen.picture("story-4-attempts")
+
+
+def savepoint(seen: Visit) -> None:
+    seen.button("Savepoint").click()
+    seen.dialog.get_by_label("Label").fill("before the restore")
+    seen.dialog.get_by_role("button", name="Take savepoint").click()
+    succeeded(seen)
+
+
+def restore(seen: Visit, parallelism: int) -> None:
+    seen.page.get_by_role("link", name="Savepoints").click()
+    seen.page.get_by_role("button", name=re.compile("before the restore")).click()
+    seen.picture("story-5-lineage")
+    seen.button("Restore").click()
+    go = seen.dialog.get_by_role("button", name=re.compile("^Restore"))
+    expect(go).to_have_attribute("aria-disabled", "true")
+    seen.dialog.get_by_label("Parallelism").fill(str(parallelism))
+    seen.dialog.get_by_role("button", name="Show the plan").click()
+    expect(seen.dialog.get_by_text("restored").first).to_be_visible(timeout=LONG)
+    expect(go).not_to_have_attribute("aria-disabled", "true")
+    seen.picture("story-6-plan")
+    go.click()
+    succeeded(seen)
+    seen.go(f"/jobs/{JOB}")
+    expect(number(seen, "Parallelism")).to_have_text(str(parallelism))
+    expect(seen.page.locator(".page-head .pill")).to_have_text("running", timeout=LONG)
+
+
+def look_up(seen: Visit, edits: Edits) -> None:
+    """All edits that were written until now are in the state that is looked into."""
+    wanted = "user 1"
+    edits.stop()
+    output = edits.folder / "out" / "balances"
+    wait(lambda: rows_out(output) == edits.sent, "all edits in the output")
+    seen.go(f"/state?of={JOB}")
+    seen.button("Newest epoch").click()
+    expect(seen.page.get_by_label("Table", exact=True).first).to_have_value(
+        "balances", timeout=LONG
+    )
+    seen.page.get_by_label("Key").fill(wanted)
+    seen.button("Look up").click()
+    expect(seen.page.locator("tbody td.num")).to_have_text(f"{edits.sums[wanted]:,}")
+    seen.picture("story-7-balance")
+
+
+def rows_out(folder: Path) -> int:
+    """What a reader of the output counts now: one row per edit."""
+    files = [str(path) for path in folder.glob("*.parquet")]
+    try:
+        query = "SELECT count(*) FROM read_parquet(?)"
+        row = duckdb.connect().execute(query, [files]).fetchone() if files else None
+    except duckdb.IOException:
+        return -1  # a file was removed meanwhile
+    return int(row[0]) if row else 0
+
+
+def succeeded(seen: Visit) -> None:
+    expect(seen.dialog.locator(".operation .pill")).to_have_text("succeeded", timeout=LONG)
+    seen.dialog.get_by_role("button", name="Close").click()
+    expect(seen.dialog).to_have_count(0)
+
+
+def number(seen: Visit, label: str) -> Locator:
+    facts = seen.page.locator(".facts.big > div")
+    return facts.filter(has=seen.page.get_by_text(label, exact=True)).locator("dd")
