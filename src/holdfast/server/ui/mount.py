@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from pathlib import Path
 
 from fastapi import FastAPI
 from nicegui import app as pages_app
 from nicegui import ui
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
+from starlette.staticfiles import PathLike, StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.server.ui.nonces import Nonces
@@ -21,7 +23,7 @@ def mount_pages(app: FastAPI) -> None:
     from holdfast.server.ui.pages import register
 
     logging.getLogger("nicegui").setLevel(logging.ERROR)
-    app.mount("/ui", StaticFiles(directory=STATIC), name="ui")
+    app.mount("/ui", Files(directory=STATIC), name="ui")
     ui.add_head_html(_head(), shared=True)
     register()
     pages_app.add_middleware(Nonces)
@@ -50,6 +52,22 @@ def _head() -> str:
             f'<script src="{address("shell.js")}"></script>',
         ]
     )
+
+
+class Files(StaticFiles):
+    """A file that was asked for by its hash is never another one."""
+
+    def file_response(
+        self,
+        full_path: PathLike,
+        stat_result: os.stat_result,
+        scope: Scope,
+        status_code: int = 200,
+    ) -> Response:
+        answer = super().file_response(full_path, stat_result, scope, status_code)
+        if scope["query_string"]:
+            answer.headers["Cache-Control"] = "private, max-age=31536000, immutable"
+        return answer
 
 
 class WithServer:

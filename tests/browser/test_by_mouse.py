@@ -184,7 +184,8 @@ def look_up(seen: Visit, edits: Edits) -> None:
     edits.stop()
     output = edits.folder / "out" / "balances"
     wait(lambda: rows_out(output) == edits.sent, "all edits in the output")
-    seen.go(f"/state?of={JOB}")
+    seen.go("/state")
+    seen.page.get_by_label("State of").select_option(JOB)
     seen.button("Newest epoch").click()
     expect(seen.page.get_by_label("Table", exact=True).first).to_have_value(
         "balances", timeout=LONG
