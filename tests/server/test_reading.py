@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,19 @@ def test_a_job_and_its_history(live: Live) -> None:
         for name in ("nobody", "wik", row.id[:4]):  # the beginning of an id is not enough
             missing = http.get(f"/api/v1/jobs/{name}")
             assert (missing.status_code, missing.json()["name"]) == (404, "JOB_NOT_FOUND")
+
+
+def test_an_epoch_that_a_crash_has_kept_from_being_measured(live: Live) -> None:
+    row = live.add_job(epochs=5)
+    with live.http("viewer") as http:
+        before = http.get("/api/v1/jobs/wiki").json()
+        unknown = replace(epoch(5, 1), ended=None, state={}, lag={}, input_rows=0)
+        live.registry.save_epochs(row.id, [unknown])
+        after = http.get("/api/v1/jobs/wiki").json()
+    assert (before["epoch"], after["epoch"]) == (4, 5)
+    for name in ("rows_per_second", "lag", "state_rows", "state_bytes", "epoch_ended"):
+        assert after[name] == before[name], name
+    assert after["state_rows"]
 
 
 def test_a_job_that_falls_behind() -> None:

@@ -102,6 +102,9 @@ class JobService:
             if record.status is EpochStatus.COMMITTED
         ]
         last = recent[-1] if recent else self._registry.last_epoch(row.id)
+        # Nobody is left to measure an epoch that a crash has interrupted after its commit.
+        measured = [record for record in recent if record.ended is not None]
+        told = measured[-1] if measured else last
         alive, running = process_is_there(row, attempt), _is_running(row)
         operation = held.get(row.name)
         since = attempt.started if attempt is not None and running else None
@@ -121,13 +124,13 @@ class JobService:
             ),
             "restarts": max(0, attempt.number - 1) if attempt else 0,
             "epoch": last.epoch if last else None,
-            "epoch_ended": last.ended if last else None,
-            "rows_per_second": rows_per_second(recent),
+            "epoch_ended": told.ended if told else None,
+            "rows_per_second": rows_per_second(measured),
             "recent_rows": [record.input_rows for record in recent],
-            "lag": sum(last.lag.values()) if last and last.lag else None,
-            "state_rows": last.state_rows if last else None,
-            "state_bytes": last.state_bytes if last else None,
-            "watermark": last.watermark if last else None,
+            "lag": sum(told.lag.values()) if told and told.lag else None,
+            "state_rows": told.state_rows if told else None,
+            "state_bytes": told.state_bytes if told else None,
+            "watermark": told.watermark if told else None,
             "error": convert.trouble(attempt.error) if attempt else None,
             "operation": operation.id if operation else None,
             "version": _version(row, attempt, operation),
