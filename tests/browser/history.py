@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ class History:
                 outputs={
                     uid: {"directory": f"/data/out/{uid}", "format": "parquet"} for uid in sinks
                 },
+                edges=_edges(sources, list(steps), sinks),
                 timelines=tuple(timelines),
                 timeline=timelines[-1].name,
             )
@@ -386,3 +388,14 @@ def showcase(home: Path) -> History:
     )
     made.operation("orders-dedup", "resume", error=LOST)
     return made
+
+
+def _edges(
+    sources: Sequence[str], steps: Sequence[str], sinks: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
+    """Sources to the first step, step to step, the last one to all sinks."""
+    return (
+        *((source, step) for source in sources for step in steps[:1]),
+        *pairwise(steps),
+        *((step, sink) for step in steps[-1:] for sink in sinks),
+    )

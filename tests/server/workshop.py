@@ -54,6 +54,7 @@ IDENTITY = JobIdentity(
         }
     },
     sources=("edits",),
+    edges=(("edits", "sum"), ("sum", "out")),
 )
 
 

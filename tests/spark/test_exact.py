@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 import holdfast as hf
+from holdfast.checkpoint.identity import JobDirectory
 from holdfast.demo.edits import generate
 from holdfast.engine.session import driver_session
 from holdfast.state.key_groups import spark_label
@@ -181,6 +182,10 @@ def test_several_sinks_side_outputs_and_branches(place: Workplace, memory: Memor
         flow.sink("files", counted, hf.sinks.Files(files))
 
     place.run(pipeline)
+    identity = JobDirectory(place.runtime().storage, "job").load()
+    assert identity is not None
+    sinks = ("branch", "files", "large", "main")
+    assert identity.edges == (*(("count", sink) for sink in sinks), ("edits", "count"))
     counts: Counter[Any] = Counter()
     expected = []
     for user, _ in rows:

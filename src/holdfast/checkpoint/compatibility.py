@@ -153,6 +153,7 @@ def adopted(identity: JobIdentity, code: Code) -> JobIdentity:
         locations=code.locations,
         named_sources=code.named_sources,
         outputs=code.outputs,
+        edges=code.graph.edges,
     )
 
 

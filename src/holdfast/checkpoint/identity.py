@@ -65,6 +65,8 @@ class JobIdentity:
     named_sources: bool = True
     outputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """File sinks by uid: their `directory`, without the suffix, and their `format`."""
+    edges: tuple[tuple[str, str], ...] = ()
+    """From which uid to which rows go. Only for people to see."""
     fork: ForkPoint | None = None
     """Where the job came from, if it is a fork of another one."""
     adoption: Adoption | None = None
@@ -76,6 +78,7 @@ class JobIdentity:
         timelines = [asdict(each) for each in self.timelines]
         rare = {
             "outputs": {uid: dict(each) for uid, each in self.outputs.items()},
+            "edges": [list(edge) for edge in self.edges],
             "fork": self.fork and asdict(self.fork),
             "adoption": self.adoption and asdict(self.adoption),
         }
@@ -93,6 +96,7 @@ class JobIdentity:
         }
         if "timelines" in fields:
             fields["timelines"] = tuple(Timeline(**each) for each in fields["timelines"])
+        fields["edges"] = tuple((one, other) for one, other in fields.get("edges", ()))
         if fields.get("fork"):
             fields["fork"] = ForkPoint(**fields["fork"])
         if fields.get("adoption"):

@@ -572,6 +572,7 @@ class TrunkPlanner:
         kinds = {kind for _, _, kind in self._natives.values()}
         frame = united(cuts)
         marks = [mark.partition("/")[0] for mark in marks_in_order(frame)]
+        self._graph.edges = self._edges()
         return Trunk(
             frame=frame,
             output_mode="update" if "Aggregate" in kinds else "append",
@@ -592,6 +593,14 @@ class TrunkPlanner:
                 frame, {uid: step.blocks for uid, step in self._steps.items()}
             ),
         )
+
+    def _edges(self) -> tuple[tuple[str, str], ...]:
+        read = {uid: step.upstream for uid, step in self._steps.items()}
+        read |= {uid: traced.roots for uid, (_, traced, _) in self._natives.items()}
+        read |= {request.uid: request.lineage.roots for request in self._sinks}
+        # Side outputs of one uid are one edge.
+        found = {(root.partition("/")[0], uid) for uid, roots in read.items() for root in roots}
+        return tuple(sorted(found))
 
     def _leaf_steps(self) -> list[str]:
         inner = {root.partition("/")[0] for roots in self._all_roots() for root in roots}

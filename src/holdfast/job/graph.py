@@ -47,6 +47,8 @@ class JobGraph:
     steps: dict[str, OperatorSignature] = field(default_factory=dict)
     sinks: dict[str, Sink] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
+    edges: tuple[tuple[str, str], ...] = ()
+    """From which uid to which rows go, whatever is done to them in between."""
 
     def claim(self, uid: object, what: str) -> str:
         """Check a uid and note where the user wrote it."""

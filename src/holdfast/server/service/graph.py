@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from holdfast.checkpoint.identity import JobIdentity
 from holdfast.checkpoint.record import EpochRecord
@@ -11,22 +10,15 @@ from holdfast.client import models
 
 
 def graph_of(identity: JobIdentity | None, committed: Sequence[EpochRecord]) -> models.Graph:
-    """Sources feed the first step, steps feed one another in the order of their declaration,
-    and all sinks hang on the last: that is how a job is run, as one query.
-
-    What the code does between the steps is not kept anywhere, so edges are not drawn finer.
-    """
+    """Who feeds whom is kept with the job since it last started."""
     last = committed[-1] if committed else None
     sources = _sources(identity, last)
     steps = _steps(identity, last)
     sinks = _sinks(identity, last, committed)
-    trunk = [node.uid for node in steps]
-    first = trunk[:1] or [node.uid for node in sinks]
-    ends = trunk[-1:] or []
-    edges = [(source.uid, target) for source in sources for target in first]
-    edges += list(pairwise(trunk))
-    edges += [(end, sink.uid) for end in ends for sink in sinks]
-    return models.Graph(nodes=[*sources, *steps, *sinks], edges=edges)
+    nodes = [*sources, *steps, *sinks]
+    known = {node.uid for node in nodes}
+    kept = identity.edges if identity else ()
+    return models.Graph(nodes=nodes, edges=[edge for edge in kept if known.issuperset(edge)])
 
 
 def _sources(identity: JobIdentity | None, last: EpochRecord | None) -> list[models.Node]:
