@@ -34,8 +34,8 @@ _OWN = "__holdfast_"
 _BAD, _CORRUPT, _AVRO_OK = f"{_OWN}bad", f"{_OWN}corrupt", f"{_OWN}ok"
 _SHOWN = 2000
 _LARGE_FETCHES = {"max.poll.records": "10000", "max.partition.fetch.bytes": str(8 * 1024**2)}
-"""Spark asks for the range of offsets at each poll. With Kafka's 500 records per poll, that was a
-third of the time in which the connector read."""
+"""Spark asks for the range of offsets at each poll. With Kafka's 500 records per poll, that was
+a third of the time in which the connector read."""
 _PLACE = ("topic", "partition", "offset")
 
 
