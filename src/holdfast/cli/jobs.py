@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.checkpoint.kafka_positions import is_position
-from holdfast.checkpoint.record import EpochStatus
 from holdfast.cli import output
 from holdfast.cli.options import (
     HomeOption,
@@ -25,6 +24,7 @@ from holdfast.control.growth import growth
 from holdfast.control.job_views import (
     came_from,
     heap_limit_of,
+    measured,
     process_is_there,
     sink_rows,
     source_rows,
@@ -176,7 +176,7 @@ def _show_operators(
         row = registry.job(job)
         found = registry.epochs(row.id, _EPOCHS_FOR_GROWTH)
         totals = registry.sink_totals(row.id)
-    committed = [record for record in found if record.status is EpochStatus.COMMITTED]
+    committed = measured(found)
     parts: dict[str, tuple[list[dict[str, Any]], list[Column]]] = {}
     if sources:
         parts["sources"] = (source_rows(committed), _SOURCE_COLUMNS)

@@ -5,19 +5,37 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.kafka_positions import lag_of
-from holdfast.checkpoint.record import EpochRecord, SinkResult
+from holdfast.checkpoint.record import EpochRecord, EpochStatus, SinkResult
 from holdfast.errors import HoldfastError
 from holdfast.event_time.idleness import watermark_doings
 
 if TYPE_CHECKING:  # what the command line needs at once must not load SQLAlchemy
     from holdfast.control.registry import AttemptRow, JobRow
+
+
+def measured(records: Iterable[EpochRecord]) -> list[EpochRecord]:
+    """Committed epochs that have numbers: nobody was left to take those of one that a crash has
+    interrupted after its commit."""
+    return [
+        record
+        for record in records
+        if record.status is EpochStatus.COMMITTED and record.ended is not None
+    ]
+
+
+def per_second(rows: int, epochs: Sequence[EpochRecord]) -> float | None:
+    """From the start of the first to the end of the last: the pauses count."""
+    if not epochs or epochs[-1].ended is None:
+        return None
+    seconds = (epochs[-1].ended - epochs[0].started).total_seconds()
+    return rows / seconds if seconds > 0 else None
 
 
 def source_rows(committed: Sequence[EpochRecord]) -> list[dict[str, Any]]:

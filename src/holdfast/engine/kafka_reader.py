@@ -56,11 +56,11 @@ def undecoded(records: DataFrame, uid: str, source: Kafka) -> Undecoded | None:
     if not can_decode(schema):
         return None
     topic = source.topic_names[0] if len(source.topic_names) == 1 else None
-    columns = [f.col("value"), packed_place(), *([] if topic else [f.col("topic")])]
+    columns = [f.col("value"), _packed_place(), *([] if topic else [f.col("topic")])]
     return Undecoded(records.select(*columns), record_decoder(uid, schema, topic))
 
 
-def packed_place() -> Column:
+def _packed_place() -> Column:
     """Where a record lies, in one number: what a column costs counts in every record, what it
     says only in a bad one."""
     partition, offset = f.col("partition").cast("bigint"), f.col("offset")
@@ -99,9 +99,8 @@ def read_kafka(
 
 def stream_options(source: Kafka) -> dict[str, str]:
     """For Spark's reader. Secrets are in it: it is made when it is needed, and not kept."""
-    found = {f"kafka.{key}": value for key, value in _LARGE_FETCHES.items()}
-    for key, value in source.access.java_settings(resolve).items():
-        found[f"kafka.{key}"] = value
+    settings = _LARGE_FETCHES | source.access.java_settings(resolve)
+    found = {f"kafka.{key}": value for key, value in settings.items()}
     for key, value in source.options.items():
         found[f"kafka.{key.removeprefix('kafka.')}"] = resolve(value)
     found["kafka.isolation.level"] = (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from holdfast.checkpoint.identity import JobIdentity
 from holdfast.checkpoint.record import EpochRecord
 from holdfast.client import models
+from holdfast.control.job_views import per_second
 
 
 def graph_of(identity: JobIdentity | None, committed: Sequence[EpochRecord]) -> models.Graph:
@@ -63,15 +64,11 @@ def _sinks(
             uid=uid,
             kind="sink",
             detail=dict(outputs.get(uid, {})).get("directory", ""),
-            rows_per_second=_rate(uid, committed),
+            rows_per_second=per_second(_rows(uid, committed), committed),
         )
         for uid in uids
     ]
 
 
-def _rate(sink: str, committed: Sequence[EpochRecord]) -> float | None:
-    if not committed or committed[-1].ended is None:
-        return None
-    seconds = (committed[-1].ended - committed[0].started).total_seconds()
-    rows = sum(record.sinks[sink].rows for record in committed if sink in record.sinks)
-    return rows / seconds if seconds > 0 else None
+def _rows(sink: str, committed: Sequence[EpochRecord]) -> int:
+    return sum(record.sinks[sink].rows for record in committed if sink in record.sinks)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from holdfast.checkpoint.record import EpochRecord, EpochStatus
+from holdfast.checkpoint.record import EpochRecord
 from holdfast.client import models
 from holdfast.control.growth import growth
-from holdfast.control.job_views import heap_limit_of, process_is_there, sink_rows, source_rows
+from holdfast.control.job_views import (
+    heap_limit_of,
+    measured,
+    process_is_there,
+    sink_rows,
+    source_rows,
+)
 from holdfast.control.registry import JobRow
 from holdfast.control.states import RunState
 from holdfast.metrics.queries import Totals
@@ -15,7 +21,7 @@ from holdfast.server.service import convert
 from holdfast.server.service.backend import Backend
 from holdfast.server.service.cursors import numbers
 from holdfast.server.service.graph import graph_of
-from holdfast.server.service.jobs import identity_of, rows_per_second
+from holdfast.server.service.jobs import identity_of
 
 LOOKED_AT = 200
 """Epochs that positions, growth and rates are made of."""
@@ -28,9 +34,8 @@ class HistoryService:
         self._registry = backend.registry
         self._totals = Totals(backend.registry)
 
-    def _committed(self, row: JobRow) -> list[EpochRecord]:
-        found = self._registry.epochs(row.id, LOOKED_AT)
-        return [record for record in found if record.status is EpochStatus.COMMITTED]
+    def _measured(self, row: JobRow) -> list[EpochRecord]:
+        return measured(self._registry.epochs(row.id, LOOKED_AT))
 
     # -- as it was --------------------------------------------------------------------
 
@@ -94,7 +99,7 @@ class HistoryService:
     # -- what it adds up to -----------------------------------------------------------
 
     def sources(self, job: str) -> list[models.SourceState]:
-        return self._sources(self._committed(self._backend.job(job)))
+        return self._sources(self._measured(self._backend.job(job)))
 
     def _sources(self, committed: list[EpochRecord]) -> list[models.SourceState]:
         waited_for = committed[-1].waited_for if committed else {}
@@ -105,18 +110,18 @@ class HistoryService:
 
     def sinks(self, job: str) -> list[models.SinkState]:
         row = self._backend.job(job)
-        found = sink_rows(self._committed(row), self._registry.sink_totals(row.id))
+        found = sink_rows(self._measured(row), self._registry.sink_totals(row.id))
         return [models.SinkState(**each) for each in found]
 
     def steps(self, job: str) -> list[models.StepState]:
         row = self._backend.job(job)
         limit = heap_limit_of(row, self._backend.settings.heap_limit)
-        found = growth(self._committed(row), limit)
+        found = growth(self._measured(row), limit)
         return [models.StepState(**asdict(each)) for each in found]
 
     def watermarks(self, job: str) -> models.Watermarks:
         row = self._backend.job(job)
-        committed = self._committed(row)
+        committed = self._measured(row)
         last = committed[-1] if committed else None
         behind = None
         if last is not None and last.watermark is not None:
@@ -131,7 +136,7 @@ class HistoryService:
 
     def graph(self, job: str) -> models.Graph:
         row = self._backend.job(job)
-        return graph_of(identity_of(row), self._committed(row)[-20:])
+        return graph_of(identity_of(row), self._measured(row)[-20:])
 
     def health(self, job: str) -> models.Health:
         row = self._backend.job(job)
@@ -149,7 +154,7 @@ class HistoryService:
             return models.Health(job=row.name, status="stopped", reasons=[])
         if row.state is RunState.RESTARTING:
             reasons.append("it is waiting to be restarted")
-        committed = self._committed(row)[-20:]
+        committed = self._measured(row)[-20:]
         if _falls_behind(committed):
             reasons.append("it falls behind: its sources have more and more to read")
         return models.Health(
@@ -160,7 +165,7 @@ class HistoryService:
 def _falls_behind(committed: list[EpochRecord]) -> bool:
     """Whether the lag grew over the newest epochs, and is more than what a few epochs read."""
     lags = [sum(record.lag.values()) for record in committed if record.lag]
-    if len(lags) < 5 or rows_per_second(committed) is None:
+    if len(lags) < 5:
         return False
     typical = sum(record.input_rows for record in committed) / len(committed)
     return lags[-1] > lags[len(lags) // 2] > lags[0] and lags[-1] > 3 * typical

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.checkpoint.identity import JobIdentity
-from holdfast.checkpoint.record import EpochRecord, EpochStatus
+from holdfast.checkpoint.record import EpochStatus
 from holdfast.client import models
-from holdfast.control.job_views import came_from, process_is_there
+from holdfast.control.job_views import came_from, measured, per_second, process_is_there
 from holdfast.control.operations import directory_of, is_running
 from holdfast.control.redaction import redacted
 from holdfast.control.registry import AttemptRow, JobRow
@@ -102,9 +102,8 @@ class JobService:
             if record.status is EpochStatus.COMMITTED
         ]
         last = recent[-1] if recent else self._registry.last_epoch(row.id)
-        # Nobody is left to measure an epoch that a crash has interrupted after its commit.
-        measured = [record for record in recent if record.ended is not None]
-        told = measured[-1] if measured else last
+        known = measured(recent)
+        told = known[-1] if known else last
         alive, running = process_is_there(row, attempt), _is_running(row)
         operation = held.get(row.name)
         since = attempt.started if attempt is not None and running else None
@@ -125,7 +124,7 @@ class JobService:
             "restarts": max(0, attempt.number - 1) if attempt else 0,
             "epoch": last.epoch if last else None,
             "epoch_ended": told.ended if told else None,
-            "rows_per_second": rows_per_second(measured),
+            "rows_per_second": per_second(sum(each.input_rows for each in known), known),
             "recent_rows": [record.input_rows for record in recent],
             "lag": sum(told.lag.values()) if told and told.lag else None,
             "state_rows": told.state_rows if told else None,
@@ -135,14 +134,6 @@ class JobService:
             "operation": operation.id if operation else None,
             "version": _version(row, attempt, operation),
         }
-
-
-def rows_per_second(committed: list[EpochRecord]) -> float | None:
-    """From the start of the first to the end of the last: the pauses count."""
-    if not committed or committed[-1].ended is None:
-        return None
-    seconds = (committed[-1].ended - committed[0].started).total_seconds()
-    return sum(record.input_rows for record in committed) / seconds if seconds > 0 else None
 
 
 def identity_of(row: JobRow) -> JobIdentity | None:
