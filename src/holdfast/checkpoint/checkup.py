@@ -14,9 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.checkpoint.chunk_sums import whole_sum
 from holdfast.checkpoint.source_log import files_up_to
 from holdfast.checkpoint.spark_files import batch_files, committed_batches, damaged
 from holdfast.errors import CorruptionError, NotFoundError
+from holdfast.storage.at_once import at_once
 from holdfast.storage.files import storage_errors
 
 _MAGIC = b"crc\0"
@@ -57,11 +59,10 @@ def require_sums(copy: Path, original: Path) -> None:
 
     Hashes that are made of a damaged file only prove that it stayed as it was.
     """
-    for folder, _, names in os.walk(copy):
-        for path in (Path(folder, name) for name in sorted(names)):
-            problem = _problem(path, original / path.relative_to(copy))
-            if problem is not None:
-                raise problem
+    paths = sorted(Path(folder, name) for folder, _, names in os.walk(copy) for name in names)
+    for problem in at_once(lambda at: _problem(at, original / at.relative_to(copy)), paths):
+        if problem is not None:
+            raise problem
 
 
 class _Sums:
@@ -85,12 +86,10 @@ def _problem(path: Path, known_as: Path | None = None) -> CorruptionError | None
     with storage_errors(path):
         if not beside.exists():
             return None
-        sums, data = beside.read_bytes(), memoryview(path.read_bytes())
+        sums, data = beside.read_bytes(), path.read_bytes()
     if sums[:4] != _MAGIC or len(sums) < 8:
         return damaged(known_as.with_name(beside.name), "it is not a file of check sums")
     (size,) = struct.unpack_from(">i", sums, 4)
-    expected = [each for (each,) in struct.iter_unpack(">I", sums[8:])]
-    found = [zlib.crc32(data[at : at + size]) for at in range(0, len(data), size)]
-    if found != expected:
+    if whole_sum(sums[8:], size, len(data)) != zlib.crc32(data):
         return damaged(known_as, "it has other bytes than were written")
     return None

@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -43,6 +43,7 @@ from holdfast.errors import (
 )
 from holdfast.faults import fault_point
 from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedFile
+from holdfast.storage.at_once import at_once
 from holdfast.storage.files import (
     fsync_dir,
     list_names,
@@ -343,14 +344,15 @@ def verify(savepoint: Savepoint, progress: Progress = silent) -> None:
         raise _damaged(savepoint, name, "is missing")
     for name in sorted(found - set(expected)):
         raise _damaged(savepoint, name, "does not belong to it")
-    for done, (name, file) in enumerate(sorted(expected.items()), 1):
+    for name, file in sorted(expected.items()):
         path = savepoint.path / name
         if path.is_symlink():
             raise _damaged(savepoint, name, "is a link")
         size = path.stat().st_size
         if size != file.size:
             raise _damaged(savepoint, name, f"has {size} bytes instead of {file.size}")
-        if _sha256(path) != file.sha256:
+    for done, (name, sha256) in enumerate(_hashes(savepoint.path, sorted(expected)), 1):
+        if sha256 != expected[name].sha256:
             raise _damaged(savepoint, name, "has other bytes than were written")
         progress("verify", done, len(expected))
     _require_counts(savepoint)
@@ -424,12 +426,17 @@ def _walk(root: Path) -> list[str]:
 def _hashed(root: Path, progress: Progress) -> tuple[SavedFile, ...]:
     names = sorted(_walk(root))
     found = []
-    for done, name in enumerate(names, 1):
-        path = root / name
-        with storage_errors(path):
-            found.append(SavedFile(path=name, size=path.stat().st_size, sha256=_sha256(path)))
+    for done, (name, sha256) in enumerate(_hashes(root, names), 1):
+        with storage_errors(root / name):
+            size = (root / name).stat().st_size
+        found.append(SavedFile(path=name, size=size, sha256=sha256))
         progress("hash", done, len(names))
     return tuple(found)
+
+
+def _hashes(root: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Of files, in their order."""
+    yield from zip(names, at_once(lambda name: _sha256(root / name), names), strict=True)
 
 
 def _sha256(path: Path) -> str:
