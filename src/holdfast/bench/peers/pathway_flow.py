@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 os.environ["PATHWAY_THREADS"] = "2"
 
@@ -18,7 +19,10 @@ class Edit(pw.Schema):
     diff: int
 
 
-def main(servers: str, source: str, target: str, state: str) -> None:
+def main(
+    servers: str, source: str, target: str, state: str, total: Any = pw.reducers.sum
+) -> None:
+    """`total` reduces the diffs of a user."""
     settings = {
         "bootstrap.servers": servers,
         "group.id": target,
@@ -26,7 +30,7 @@ def main(servers: str, source: str, target: str, state: str) -> None:
     }
     edits = pw.io.kafka.read(settings, topic=source, format="json", schema=Edit, name="edits")
     # By name: a table has a method `diff` of its own.
-    totals = edits.groupby(edits.user).reduce(edits.user, total=pw.reducers.sum(edits["diff"]))
+    totals = edits.groupby(edits.user).reduce(edits.user, total=total(edits["diff"]))
     pw.io.kafka.write(totals, settings, topic_name=target, format="json", key=totals.user)
     backend = pw.persistence.Backend.filesystem(state)
     pw.run(
