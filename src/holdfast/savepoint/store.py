@@ -351,9 +351,9 @@ def verify(savepoint: Savepoint, progress: Progress = silent) -> None:
         size = path.stat().st_size
         if size != file.size:
             raise _damaged(savepoint, name, f"has {size} bytes instead of {file.size}")
-    for done, (name, sha256) in enumerate(_hashes(savepoint.path, sorted(expected)), 1):
-        if sha256 != expected[name].sha256:
-            raise _damaged(savepoint, name, "has other bytes than were written")
+    for done, file in enumerate(_read(savepoint.path, sorted(expected)), 1):
+        if file != expected[file.path]:
+            raise _damaged(savepoint, file.path, "has other bytes than were written")
         progress("verify", done, len(expected))
     _require_counts(savepoint)
 
@@ -416,29 +416,25 @@ def _positions(files: BatchFiles) -> dict[str, Any]:
 
 
 def _walk(root: Path) -> list[str]:
-    return [
-        os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118
-        for folder, _, names in os.walk(root)
-        for name in names
-    ]
+    before = len(f"{root}/")
+    return [f"{folder}/{name}"[before:] for folder, _, names in os.walk(root) for name in names]
 
 
 def _hashed(root: Path, progress: Progress) -> tuple[SavedFile, ...]:
     names = sorted(_walk(root))
     found = []
-    for done, (name, sha256) in enumerate(_hashes(root, names), 1):
-        with storage_errors(root / name):
-            size = (root / name).stat().st_size
-        found.append(SavedFile(path=name, size=size, sha256=sha256))
+    for done, file in enumerate(_read(root, names), 1):
+        found.append(file)
         progress("hash", done, len(names))
     return tuple(found)
 
 
-def _hashes(root: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Of files, in their order."""
-    yield from zip(names, at_once(lambda name: _sha256(root / name), names), strict=True)
+def _read(root: Path, names: Sequence[str]) -> Iterator[SavedFile]:
+    """What files are now, in the order of their names."""
 
+    def read(name: str) -> SavedFile:
+        with storage_errors(root / name), (root / name).open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            return SavedFile(path=name, size=os.fstat(file.fileno()).st_size, sha256=sha256)
 
-def _sha256(path: Path) -> str:
-    with storage_errors(path), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return at_once(read, names)
