@@ -46,12 +46,12 @@ _JOBS = {
 }
 PATHWAY, PATHWAY_PYTHON = "Pathway", "Pathway, a Python function"
 _PEERS = {
-    "Quix Streams": "quix",
-    "Bytewax": "bytewax_flow",
-    PATHWAY: "pathway_flow",
-    PATHWAY_PYTHON: "pathway_python",
+    "Quix Streams": ("quix",),
+    "Bytewax": ("bytewax_flow",),
+    PATHWAY: ("pathway_flow", "sum"),
+    PATHWAY_PYTHON: ("pathway_flow", "python"),
 }
-"""By name, their script."""
+"""By name, their script and what it is told."""
 _MODULES = {
     "Quix Streams": "quixstreams",
     "Bytewax": "bytewax",
@@ -140,10 +140,11 @@ def _program(work: Work, name: str, source: str, target: str, per_epoch: int) ->
     assert place is not None
     folder = work.folder / "runs" / "kafka" / target
     if name in _PEERS:
-        script = Path(__file__).parent / "peers" / f"{_PEERS[name]}.py"
+        script, *how = _PEERS[name]
+        file = Path(__file__).parent / "peers" / f"{script}.py"
         return Program(
             python=place.peers[name],
-            arguments=(str(script), place.address, source, target, str(folder / "state")),
+            arguments=(str(file), place.address, source, target, str(folder / "state"), *how),
             folder=folder,
             checkpoint=folder / "state",
         )

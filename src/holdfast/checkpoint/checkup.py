@@ -80,17 +80,19 @@ class _Sums:
 
     def check(self, path: Path) -> None:
         if path not in self._known:
-            self._known[path] = self._problem(path)
+            self._known[path] = _problem(path)
         problem = self._known[path]
         if problem is not None:
             raise problem
 
-    def _problem(self, path: Path) -> CorruptionError | None:
-        with storage_errors(path):
-            if not path.with_name(f".{path.name}.crc").exists():
-                return None  # files that were copied may have none
-        found = _differs((str(path.parent), path.name))
-        return None if found is None else damaged(path.with_name(found.name), found.why)
+
+def _problem(path: Path) -> CorruptionError | None:
+    """What Hadoop's check sums of a file say; files that were copied may have none."""
+    with storage_errors(path):
+        if not path.with_name(f".{path.name}.crc").exists():
+            return None
+    found = _differs((str(path.parent), path.name))
+    return None if found is None else damaged(path.with_name(found.name), found.why)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ def _all_at_once(sums: bytes, part: int) -> int:
     """Neighbours are combined until one is left. How a sum moves by `part` bytes is a table for
     each of its four bytes; to move by twice as many is to move twice."""
     import numpy as np  # late: nearly a tenth of a second, and small files do not need it
+    from numpy.typing import NDArray
 
     zeros = bytes(part)
     tables = np.array(
@@ -58,8 +59,8 @@ def _all_at_once(sums: bytes, part: int) -> int:
         dtype=np.uint32,
     )
 
-    def moved(values: np.ndarray) -> np.ndarray:
-        result = tables[0][values & 0xFF]
+    def moved(values: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        result: NDArray[np.uint32] = tables[0][values & 0xFF]
         for at in (1, 2, 3):
             result ^= tables[at][(values >> np.uint32(8 * at)) & 0xFF]
         return result

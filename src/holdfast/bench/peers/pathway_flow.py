@@ -1,5 +1,7 @@
 """The total per user in Pathway, with persistence on. Run by a Python that has it.
 
+By its own sum, which is Rust (`sum`), or by a Python function called per edit (`python`).
+
 Pathway writes a total when a batch of its own is done, not for every edit.
 """
 
@@ -7,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 os.environ["PATHWAY_THREADS"] = "2"
 
@@ -19,10 +20,13 @@ class Edit(pw.Schema):
     diff: int
 
 
-def main(
-    servers: str, source: str, target: str, state: str, total: Any = pw.reducers.sum
-) -> None:
-    """`total` reduces the diffs of a user."""
+@pw.reducers.stateful_single  # type: ignore[untyped-decorator]
+def by_python(so_far: int | None, diff: int) -> int:
+    return (so_far or 0) + diff
+
+
+def main(servers: str, source: str, target: str, state: str, how: str) -> None:
+    total = {"sum": pw.reducers.sum, "python": by_python}[how]
     settings = {
         "bootstrap.servers": servers,
         "group.id": target,
