@@ -94,15 +94,21 @@ class _Links:
             self._listed[folder] = frozenset(os.listdir(source))  # noqa: PTH208
             with storage_errors(Path(target)):
                 os.makedirs(target, exist_ok=True)  # noqa: PTH103
-        link(f"{source}/{name}", f"{target}/{name}")
+        _link(f"{source}/{name}", f"{target}/{name}")
         # Hadoop's sum of each file is hidden; Spark's own, of state files, has one of Hadoop's
         # too.
         for beside in (f".{name}.crc", f"{name}.crc", f".{name}.crc.crc"):
             if beside in self._listed[folder]:
-                link(f"{source}/{beside}", f"{target}/{beside}")
+                _link(f"{source}/{beside}", f"{target}/{beside}")
 
 
-def link(source: str | Path, target: str | Path) -> None:
+def link(source: Path, target: Path) -> None:
+    with storage_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    _link(str(source), str(target))
+
+
+def _link(source: str, target: str) -> None:
     """Into a folder that is there."""
     try:
         os.link(source, target)
