@@ -35,11 +35,13 @@ class Balance(hf.KeyedProcess):
         self.total.value += row.n
         yield row.user, self.total.value
 
-job = hf.Job("balances", parallelism=2, checkpoint=hf.CheckpointConfig(interval="500 ms"))
+job = hf.Job("balances", parallelism=2, checkpoint=hf.CheckpointConfig(interval="500 ms"),
+             arguments={"times": 1})
 
 @job.pipeline
 def pipeline(flow):
     rows = flow.source("rows", hf.sources.Files("in", format="json", schema="user string, n bigint"))
+    rows = rows.selectExpr("user", f"n * {job.arguments['times']} AS n")
     flow.sink("out", flow.key_by(rows, "user").process("balances", Balance()),
               hf.sinks.Files("out", format="parquet"))
 """  # noqa: E501
@@ -85,7 +87,8 @@ def test_a_job_over_rest(tmp_path: Path) -> None:
         with serving(home, jobs) as (process, client):
             [app] = client.apps()
             assert app.jobs == ["balances"]
-            started = client.wait(client.start(StartRequest(app=app.path)), timeout=PATIENCE)
+            request = StartRequest(app=app.path, arguments={"times": "10"})
+            started = client.wait(client.start(request), timeout=PATIENCE)
             assert started.result is not None
             supervisor = int(started.result["pid"])
             wait(lambda: client.job("balances").epoch is not None, "an epoch")
@@ -110,7 +113,7 @@ def test_a_job_over_rest(tmp_path: Path) -> None:
             feed("bob", 1)
             wait(lambda: client.sinks("balances")[0].rows == 3, "all rows")
             found = client.state_key("balances", "balances", "ann", fresh=True)
-            assert found.rows == [["ann", 12]]
+            assert found.rows == [["ann", 120]]  # what the start was told is kept
             assert client.savepoint(savepoint).label == "first"
             assert [each.origin for each in client.timelines("balances")] == [
                 "",

@@ -29,9 +29,8 @@ from holdfast.bench.section import Result, Row, Section, Summary, Work
 from holdfast.control.kafka.broker import LocalBroker
 from holdfast.kafka_access import KafkaAccess
 from holdfast.storage.kafka import KafkaAdmin, NewTopic
-from holdfast.wikipedia.edit import Edit
+from holdfast.storage.kafka_producer import TopicProducer
 from holdfast.wikipedia.origins import synthetic_edits
-from holdfast.wikipedia.targets import KafkaTarget
 
 EXACTLY_ONCE = "holdfast .process, exactly once"
 WARM = "holdfast .process, exactly once, warm"
@@ -45,9 +44,21 @@ _JOBS = {
     AT_LEAST_ONCE: "bench-kafka-process-repeating",
     AGGREGATE: "bench-kafka-aggregate",
 }
-_PEERS = {"Quix Streams": "quix", "Bytewax": "bytewax_flow", "Pathway": "pathway_flow"}
-_MODULES = {"Quix Streams": "quixstreams", "Bytewax": "bytewax", "Pathway": "pathway"}
-_FOLDING = (AGGREGATE, PLAIN_GROUP_BY, "Pathway")
+PATHWAY, PATHWAY_PYTHON = "Pathway", "Pathway, a Python function"
+_PEERS = {
+    "Quix Streams": ("quix",),
+    "Bytewax": ("bytewax_flow",),
+    PATHWAY: ("pathway_flow", "sum"),
+    PATHWAY_PYTHON: ("pathway_flow", "python"),
+}
+"""By name, their script and what it is told."""
+_MODULES = {
+    "Quix Streams": "quixstreams",
+    "Bytewax": "bytewax",
+    PATHWAY: "pathway",
+    PATHWAY_PYTHON: "pathway",
+}
+_FOLDING = (AGGREGATE, PLAIN_GROUP_BY, PATHWAY, PATHWAY_PYTHON)
 """Write the last total of a batch, not one per edit."""
 
 _EDITS, _KILL_EDITS = 2_000_000, 500_000
@@ -129,10 +140,11 @@ def _program(work: Work, name: str, source: str, target: str, per_epoch: int) ->
     assert place is not None
     folder = work.folder / "runs" / "kafka" / target
     if name in _PEERS:
-        script = Path(__file__).parent / "peers" / f"{_PEERS[name]}.py"
+        script, *how = _PEERS[name]
+        file = Path(__file__).parent / "peers" / f"{script}.py"
         return Program(
             python=place.peers[name],
-            arguments=(str(script), place.address, source, target, str(folder / "state")),
+            arguments=(str(file), place.address, source, target, str(folder / "state"), *how),
             folder=folder,
             checkpoint=folder / "state",
         )
@@ -179,10 +191,12 @@ def _prepare(work: Work) -> None:
     access = KafkaAccess(servers=place.address)
     # A row's time is when it came to the broker, whoever has written it.
     stamped = {"message.timestamp.type": "LogAppendTime"}
+    rows = SECTION.wanted(work)
     KafkaAdmin(access).create(
-        NewTopic(name=_target_of(row), partitions=2, config=stamped) for row in _plan(work)
+        NewTopic(name=_target_of(row), partitions=2, config=stamped) for row in rows
     )
-    _fill(_inputs(work), access, work.scaled(_USERS, at_least=10))
+    read = [each for each in _inputs(work) if each.truth in {row.source for row in rows}]
+    _fill(read, access, work.scaled(_USERS, at_least=10))
 
 
 def _target_of(row: Row) -> str:
@@ -191,22 +205,21 @@ def _target_of(row: Row) -> str:
 
 def _fill(inputs: Sequence[_Input], access: KafkaAccess, users: int) -> None:
     """All in one pass: to make an edit takes longer than to send it."""
+    KafkaAdmin(access).create(NewTopic(name=each.topic, partitions=2) for each in inputs)
     with ExitStack() as stack:
         topics = [
-            (
-                each,
-                _Totals(),
-                stack.enter_context(KafkaTarget(each.topic, access, partitions=2)),
-            )
+            (each, _Totals(), stack.enter_context(TopicProducer(access, each.topic)))
             for each in inputs
         ]
         most = max(each.edits for each in inputs)
         for at, edit in enumerate(islice(synthetic_edits(users=users, seed=1), most)):
+            assert edit.user is not None
+            value, key = edit.to_json().encode(), edit.user.encode()
             for each, totals, target in topics:
                 if at < each.edits:
-                    totals.add(edit, each.times)
+                    totals.add(edit.user, edit.diff, each.times)
                     for _ in range(each.times):
-                        target.send(edit)
+                        target.send(value, key)
     for each, totals, _ in topics:
         totals.write(each.truth)
 
@@ -218,10 +231,9 @@ class _Totals:
         self._totals: dict[str, int] = {}
         self._counts: dict[str, int] = {}
 
-    def add(self, edit: Edit, times: int) -> None:
-        assert edit.user is not None
-        self._totals[edit.user] = self._totals.get(edit.user, 0) + edit.diff * times
-        self._counts[edit.user] = self._counts.get(edit.user, 0) + times
+    def add(self, user: str, diff: int, times: int) -> None:
+        self._totals[user] = self._totals.get(user, 0) + diff * times
+        self._counts[user] = self._counts.get(user, 0) + times
 
     def write(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -54,6 +54,8 @@ class Work:
     folder: Path
     scale: float
     kafka: KafkaPlace | None = None
+    rows: str = ""
+    """Only programs with this in their names."""
 
     def scaled(self, count: int, *, at_least: int = 1) -> int:
         return max(at_least, round(count * self.scale))
@@ -157,6 +159,9 @@ class Section:
     def folder(self, work: Work) -> Path:
         return work.folder / "runs" / self.name
 
+    def wanted(self, work: Work) -> list[Row]:
+        return [row for row in self.plan(work) if work.rows in row.name]
+
 
 def run_section(section: Section, work: Work, progress: Progress) -> Summary:
     shutil.rmtree(section.folder(work), ignore_errors=True)
@@ -180,7 +185,7 @@ def run_section(section: Section, work: Work, progress: Progress) -> Summary:
 
 def _measured(section: Section, work: Work, progress: Progress) -> list[Result]:
     results = []
-    for row in section.plan(work):
+    for row in section.wanted(work):
         progress.begin(section.name, row.label)
         outcome = measure(row.program, progress.epoch)
         progress.end(section.name, row.label, outcome)

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.checkpoint.chunk_sums import whole_sum
 from holdfast.checkpoint.source_log import files_up_to
 from holdfast.checkpoint.spark_files import batch_files, committed_batches, damaged
 from holdfast.errors import CorruptionError, NotFoundError
+from holdfast.storage.at_once import at_once
 from holdfast.storage.files import storage_errors
 
 _MAGIC = b"crc\0"
@@ -57,11 +59,17 @@ def require_sums(copy: Path, original: Path) -> None:
 
     Hashes that are made of a damaged file only prove that it stayed as it was.
     """
-    for folder, _, names in os.walk(copy):
-        for path in (Path(folder, name) for name in sorted(names)):
-            problem = _problem(path, original / path.relative_to(copy))
-            if problem is not None:
-                raise problem
+    summed = [
+        (folder, name)
+        for folder, _, names in os.walk(copy)
+        for there in [frozenset(names)]
+        for name in sorted(names)
+        if f".{name}.crc" in there
+    ]
+    for (folder, _), problem in zip(summed, at_once(_differs, summed), strict=True):
+        if problem is not None:
+            known_as = original / Path(folder).relative_to(copy)
+            raise damaged(known_as / problem.name, problem.why)
 
 
 class _Sums:
@@ -78,19 +86,35 @@ class _Sums:
             raise problem
 
 
-def _problem(path: Path, known_as: Path | None = None) -> CorruptionError | None:
+def _problem(path: Path) -> CorruptionError | None:
     """What Hadoop's check sums of a file say; files that were copied may have none."""
-    known_as = known_as or path
-    beside = path.with_name(f".{path.name}.crc")
     with storage_errors(path):
-        if not beside.exists():
+        if not path.with_name(f".{path.name}.crc").exists():
             return None
-        sums, data = beside.read_bytes(), memoryview(path.read_bytes())
+    found = _differs((str(path.parent), path.name))
+    return None if found is None else damaged(path.with_name(found.name), found.why)
+
+
+@dataclass(frozen=True)
+class _Difference:
+    name: str
+    """Of the file that is wrong."""
+    why: str
+
+
+def _differs(file: tuple[str, str]) -> _Difference | None:
+    """Whether a file of a folder has other bytes than Hadoop's check sums of it say."""
+    folder, name = file
+    with storage_errors(Path(folder, name)):
+        sums, data = _read(f"{folder}/.{name}.crc"), _read(f"{folder}/{name}")
     if sums[:4] != _MAGIC or len(sums) < 8:
-        return damaged(known_as.with_name(beside.name), "it is not a file of check sums")
+        return _Difference(f".{name}.crc", "it is not a file of check sums")
     (size,) = struct.unpack_from(">i", sums, 4)
-    expected = [each for (each,) in struct.iter_unpack(">I", sums[8:])]
-    found = [zlib.crc32(data[at : at + size]) for at in range(0, len(data), size)]
-    if found != expected:
-        return damaged(known_as, "it has other bytes than were written")
+    if whole_sum(sums[8:], size, len(data)) != zlib.crc32(data):
+        return _Difference(name, "it has other bytes than were written")
     return None
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:  # noqa: PTH123 - hundreds of files, and a Path takes longer
+        return file.read()

@@ -48,8 +48,9 @@ def copy_batch(
     remove_tree(part)
     make_directory(part)
     total = len(files.linked) + len(files.with_paths) + len(files.logs)
+    links = _Links(checkpoint, part)
     for done, name in enumerate(files.linked, 1):
-        _link_with_checksums(checkpoint, part, name)
+        links.add(name)
         each(done, total)
     fault_point("copy.linked")
     for name in files.with_paths:
@@ -57,7 +58,7 @@ def copy_batch(
         content = relocated_metadata(checkpoint / name, home or target, number)
         _write(part / name, content)
     for source, last in files.logs.items():
-        _copy_log(checkpoint, part, source, last, moved)
+        _copy_log(links, source, last, moved)
     each(total, total)
     fsync_all(part)
     with storage_errors(target):
@@ -65,37 +66,57 @@ def copy_batch(
         fsync_dir(target.parent)
 
 
-def _copy_log(checkpoint: Path, part: Path, source: str, last: int, moved: Moved) -> None:
-    log = checkpoint / "sources" / source
+def _copy_log(links: _Links, source: str, last: int, moved: Moved) -> None:
+    log = links.checkpoint / "sources" / source
     names = files_up_to(log, last) if moved is unmoved else None
     if names is not None:
         for name in names:
-            _link_with_checksums(checkpoint, part, f"sources/{source}/{name}")
+            links.add(f"sources/{source}/{name}")
         return
     for name, content in rebuilt(log, last, moved).items():
-        _write(part / "sources" / source / name, content)
+        _write(links.part / "sources" / source / name, content)
 
 
-def _link_with_checksums(checkpoint: Path, part: Path, name: str) -> None:
-    path = Path(name)
-    link(checkpoint / path, part / path)
-    # Hadoop's sum of each file is hidden; Spark's own, of state files, has one of Hadoop's too.
-    for sibling in (f".{path.name}.crc", f"{path.name}.crc", f".{path.name}.crc.crc"):
-        beside = path.with_name(sibling)
-        if (checkpoint / beside).exists():
-            link(checkpoint / beside, part / beside)
+class _Links:
+    """Files of a checkpoint, linked with their check sums.
+
+    A savepoint has hundreds of them: each folder is listed and made once.
+    """
+
+    def __init__(self, checkpoint: Path, part: Path) -> None:
+        self.checkpoint, self.part = checkpoint, part
+        self._listed: dict[str, frozenset[str]] = {}
+
+    def add(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        source, target = f"{self.checkpoint}/{folder}", f"{self.part}/{folder}"
+        if folder not in self._listed:
+            self._listed[folder] = frozenset(os.listdir(source))  # noqa: PTH208
+            with storage_errors(Path(target)):
+                os.makedirs(target, exist_ok=True)  # noqa: PTH103
+        _link(f"{source}/{name}", f"{target}/{name}")
+        # Hadoop's sum of each file is hidden; Spark's own, of state files, has one of Hadoop's
+        # too.
+        for beside in (f".{name}.crc", f"{name}.crc", f".{name}.crc.crc"):
+            if beside in self._listed[folder]:
+                _link(f"{source}/{beside}", f"{target}/{beside}")
 
 
 def link(source: Path, target: Path) -> None:
     with storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
+    _link(str(source), str(target))
+
+
+def _link(source: str, target: str) -> None:
+    """Into a folder that is there."""
     try:
         os.link(source, target)
     except FileNotFoundError:
         raise  # the caller knows why it may be gone
     except OSError:
         # Another file system, or one without links.
-        with storage_errors(target):
+        with storage_errors(Path(target)):
             shutil.copyfile(source, target)
 
 

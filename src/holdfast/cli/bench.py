@@ -43,6 +43,10 @@ def bench(
         Path | None,
         typer.Option("--dir", metavar="DIR", help="Where to work; inputs in it are kept."),
     ] = None,
+    rows: Annotated[
+        str,
+        typer.Option("--rows", metavar="TEXT", help="Only programs with this in their names."),
+    ] = "",
     peers: Annotated[
         Path | None,
         typer.Option(
@@ -68,8 +72,8 @@ def bench(
         _show_machine(before, "at the beginning")
     found: dict[str, Any] = {}
     with _folder(directory) as folder:
-        work = Work(folder=folder, scale=scale, kafka=_kafka_place(sections, peers))
-        with _Progress(sum(len(section.plan(work)) for section in sections)) as progress:
+        work = Work(folder=folder, scale=scale, kafka=_kafka_place(sections, peers), rows=rows)
+        with _Progress(sum(len(section.wanted(work)) for section in sections)) as progress:
             for section in sections:
                 found[section.name] = run_section(section, work, progress)
         failed = _failures(found)

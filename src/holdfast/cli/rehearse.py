@@ -21,7 +21,15 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.output import Column
 from holdfast.cli.plans import show_plan
-from holdfast.cli.run import AvailableNow, Detach, JobInFile, JsonLines, Parallelism, start
+from holdfast.cli.run import (
+    AvailableNow,
+    Detach,
+    JobArguments,
+    JobInFile,
+    JsonLines,
+    Parallelism,
+    start,
+)
 
 if TYPE_CHECKING:
     from holdfast.control.output_diff import OutputDiff
@@ -40,6 +48,7 @@ def fork(
     job: JobInFile = None,
     available_now: AvailableNow = False,
     parallelism: Parallelism = None,
+    arguments: JobArguments = None,
     allow_dropped: Annotated[
         bool,
         typer.Option(
@@ -58,6 +67,7 @@ def fork(
     """
     from holdfast.control.forks import prepare_fork
     from holdfast.control.launch import Launch
+    from holdfast.job.arguments import parse_arguments
 
     launch = Launch(
         app=app,
@@ -65,6 +75,7 @@ def fork(
         name=name,
         available_now=available_now,
         parallelism=parallelism,
+        job_arguments=parse_arguments(arguments or []),
         allow_dropped=allow_dropped,
     )
     with place_of(home, as_json=json_output) as place:

@@ -43,6 +43,12 @@ TakeOver = Annotated[
     bool,
     typer.Option("--take-over", help="Take the job away from whoever runs it; that run ends."),
 ]
+JobArguments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arg", metavar="NAME=VALUE", help="An argument that the job declares. Again for more."
+    ),
+]
 Master = Annotated[str | None, typer.Option("--master", metavar="M", help="Spark master.")]
 
 
@@ -59,6 +65,7 @@ def run(
     ] = None,
     master: Master = None,
     parallelism: Parallelism = None,
+    arguments: JobArguments = None,
     home: HomeOption = None,
     max_epochs: Annotated[
         int | None,
@@ -111,6 +118,7 @@ def run(
     suspends the job; a second one cuts it short.
     """
     from holdfast.control.launch import Launch
+    from holdfast.job.arguments import parse_arguments
 
     launch = Launch(
         app=app,
@@ -118,6 +126,7 @@ def run(
         name=name,
         available_now=available_now,
         parallelism=parallelism,
+        job_arguments=parse_arguments(arguments or []),
         max_epochs=max_epochs,
         start_from=start_from,
         sink_choice=sink,

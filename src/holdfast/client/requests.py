@@ -15,6 +15,10 @@ Label = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\
 PathText = Annotated[
     str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")
 ]
+Arguments = Annotated[
+    dict[Name, Annotated[str, StringConstraints(max_length=2000, pattern=r"^[^\x00]*$")]],
+    Field(max_length=100, description="Of the job, by name; its file declares them."),
+]
 Parallelism = Annotated[int, Field(ge=1, le=4096)]
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
 SinkChoice = Literal["rewind", "keep", "new"]
@@ -50,6 +54,7 @@ class StartRequest(OperationRequest):
         default=None, description="What to run it as, if not as the file says."
     )
     parallelism: Parallelism | None = None
+    arguments: Arguments = Field(default_factory=dict)
     available_now: bool = Field(default=False, description="Process what is there, then end.")
     max_epochs: Annotated[int, Field(ge=1)] | None = None
     start_from: Origin | None = Field(default=None, description="A savepoint, or checkpoint:N.")
@@ -126,6 +131,7 @@ class ForkRequest(OperationRequest):
         default=None, description="Which job of the file, if it has several."
     )
     parallelism: Parallelism | None = None
+    arguments: Arguments = Field(default_factory=dict)
     available_now: bool = False
     allow_dropped: bool = False
 

@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,6 +46,7 @@ class DriverSpec:
     fence: int
     runtime: Mapping[str, Any]
     parallelism: int | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
     available_now: bool = False
     max_epochs: int | None = None
     log: str
@@ -192,6 +193,7 @@ def _attempt(spec: DriverSpec, stop: threading.Event, channel: Channel) -> bool:
     job.name = spec.name or job.name
     if spec.parallelism is not None:
         job.parallelism = spec.parallelism
+    job.arguments = job.arguments.told(spec.arguments)
     runtime = equipped(spec.runtime_config(), job)
     # Before pyspark is imported, and after the job's file, which may set variables for it.
     jvm = begin_jvm(runtime, Path(spec.log))

@@ -45,7 +45,7 @@ def prepare_fork(place: Place, wanted: str, launch: Launch) -> Launch:
     """What to start so that a fork of a job, or of a savepoint, comes to be. `launch` has its
     code and its name."""
     name = check_name(launch.name, "job name")
-    launch.load()  # code that cannot be loaded is refused before a savepoint is taken
+    job = launch.load()  # code that cannot be loaded is refused before a savepoint is taken
     require_free(place.registry, JobDirectory(place.settings.storage, name))
     row = _job(place.registry, wanted)
     savepoint = _found(place, wanted) if row is None else _take(place, row, f"forked as {name}")
@@ -64,6 +64,7 @@ def prepare_fork(place: Place, wanted: str, launch: Launch) -> Launch:
     return replace(
         launch,
         parallelism=launch.parallelism or rescaled_to(parent),
+        job_arguments={**job.arguments.known_of(_told(parent)), **launch.job_arguments},
         start_from=f"fork:{_address(place, savepoint)}",
     )
 
@@ -73,6 +74,12 @@ def rescaled_to(parent: JobRow | None) -> int | None:
     rehearse something else, and its promotion would silently undo a rescale."""
     launch = {} if parent is None else parent.spec.get("launch") or {}
     return launch.get("parallelism")
+
+
+def _told(parent: JobRow | None) -> dict[str, str]:
+    """The arguments of the parent's last start."""
+    launch = {} if parent is None else parent.spec.get("launch") or {}
+    return launch.get("job_arguments") or {}
 
 
 def _found(place: Place, wanted: str) -> Savepoint:
@@ -274,6 +281,7 @@ def _promoted_launch(rehearsal: Rehearsal) -> Launch:
         job_name=declared,
         name=None if declared == rehearsal.parent.name else rehearsal.parent.name,
         parallelism=fork.parallelism,
+        job_arguments=fork.job_arguments,
         start_from=None,
         sink_choice=None,
         allow_dropped=False,

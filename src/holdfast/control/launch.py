@@ -49,6 +49,8 @@ class Launch:
     """What it runs under, if not what the file calls it."""
     available_now: bool = False
     parallelism: int | None = None
+    job_arguments: Mapping[str, str] = field(default_factory=dict)
+    """As given, by name; see :class:`holdfast.job.arguments.Arguments`."""
     max_epochs: int | None = None
     start_from: str | None = None
     """An older point to go back to first; `resume` does not repeat it, unless it is a fork or
@@ -97,7 +99,14 @@ class Launch:
             job.name = check_name(self.name, "job name")
         if self.parallelism is not None:
             job.parallelism = self.parallelism
+        job.arguments = job.arguments.told(self.job_arguments)
         return job
+
+    def with_code(self, app: Path) -> Launch:
+        """The same with other code, which is told what it knows of."""
+        new = replace(self, app=app.absolute())
+        known = replace(new, job_arguments={}).load().arguments.known_of(self.job_arguments)
+        return replace(new, job_arguments=known)
 
     @contextmanager
     def in_directory(self) -> Iterator[None]:
@@ -137,6 +146,8 @@ class Launch:
                 options += [f"--{name}", str(value)]
         for uid in self.reset_sources:
             options += ["--reset-source", uid]
+        for name, value in self.job_arguments.items():
+            options += ["--arg", f"{name}={value}"]
         return options
 
     def restore(self, job: Job, settings: Any) -> Planned | None:
@@ -194,6 +205,7 @@ def run_supervised(
         savepoints=settings.savepoints,
         available_now=launch.available_now,
         parallelism=launch.parallelism,
+        arguments=launch.job_arguments,
         max_epochs=launch.max_epochs,
         heartbeat_timeout=settings.heartbeat_timeout,
         start_timeout=settings.start_timeout,

@@ -166,7 +166,7 @@ def upgrade(
 ) -> Outcome:
     """Go on with other code; with the old one again if it fails before it has proven itself."""
     old = Launch.from_spec(row.name, row.spec)
-    new = replace(old, app=app.absolute())
+    new = old.with_code(app)
     job = new.load()
     if job.name != row.name:
         raise ConflictError(

@@ -195,6 +195,7 @@ def job_spec(job: Job, directory: JobDirectory, **how: Any) -> dict[str, Any]:
         },
         "restart": repr(job.restart),
         "parallelism": job.parallelism,
+        "arguments": dict(job.arguments),
         **how,
     }
 

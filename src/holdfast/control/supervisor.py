@@ -15,7 +15,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,8 @@ class RunRequest:
     """What the registry is to remember of this start."""
     available_now: bool = False
     parallelism: int | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Of the job, as they were given."""
     max_epochs: int | None = None
     heartbeat_timeout: float = HEARTBEAT_TIMEOUT_SECONDS
     start_timeout: float = START_TIMEOUT_SECONDS
@@ -250,6 +252,7 @@ class Supervisor:
                     fence=self._lease.epoch,
                     runtime=plain_runtime(runtime),
                     parallelism=request.parallelism,
+                    arguments=dict(request.arguments),
                     available_now=request.available_now,
                     max_epochs=request.max_epochs,
                     log=str(self._directory.attempt_log(attempt.number)),

@@ -65,6 +65,15 @@ class StreamFrame(ClassicDataFrame):
         return sides[name]()
 
 
+def root_of(frame: DataFrame) -> str:
+    """The root that a frame is, without any DataFrame operation in between."""
+    return str(frame.__dict__["hf_root"]) if isinstance(frame, StreamFrame) else ""
+
+
+def tag_of(frame: DataFrame) -> str:
+    return str(frame.__dict__["hf_tag"])
+
+
 def mark_root(frame: DataFrame, root: str) -> DataFrame:
     """Name a frame in its plan, so that frames made from it can be traced back to it."""
     return frame.alias(_ROOT_MARK + root)

@@ -28,7 +28,9 @@ from holdfast.engine.frames import (
     lineage,
     mark_root,
     marks_in_order,
+    root_of,
     stateful_positions,
+    tag_of,
 )
 from holdfast.engine.idle import (
     NOTES,
@@ -40,7 +42,6 @@ from holdfast.engine.idle import (
 from holdfast.engine.readers import Reader
 from holdfast.engine.session import allow_unnamed_sources
 from holdfast.engine.trunk import (
-    SinkPlan,
     Trunk,
     aggregated,
     blocks_to_rows,
@@ -48,6 +49,7 @@ from holdfast.engine.trunk import (
     united,
     windows_aggregated,
 )
+from holdfast.engine.wiring import Native, SinkRequest, Step, Wiring, read_by_two
 from holdfast.engine.worker import (
     WIRE_COLUMNS,
     WIRE_DDL,
@@ -66,9 +68,8 @@ from holdfast.job.flow import Flow
 from holdfast.job.graph import JobGraph, OperatorSignature
 from holdfast.job.job import Job
 from holdfast.sinks.base import Sink
-from holdfast.sources.base import BAD_SIDE, Source
+from holdfast.sources.base import Source
 from holdfast.state.canonical import describe_layout
-from holdfast.state.late import LATE
 from holdfast.state.plan import (
     LatePolicy,
     StepPlan,
@@ -76,7 +77,7 @@ from holdfast.state.plan import (
     check_process_backend,
     check_times,
 )
-from holdfast.state.process import MAIN, KeyedProcess, inspect_process
+from holdfast.state.process import KeyedProcess, inspect_process
 from holdfast.state.schema import parse_type, type_ddl
 from holdfast.state.times import PROCESSING
 
@@ -131,32 +132,15 @@ def plan_trunk(
         return planner
 
     survey = run(named=True, passed_on=frozenset(), observed=False)
-    named = not survey.read_twice()
-    passed_on = survey.outputs_read()
+    named = not survey.wiring.read_twice()
+    passed_on = survey.wiring.outputs_read()
     final = survey
     if not named:
         allow_unnamed_sources(session)
     observed = survey.may_be_idle()
-    if not named or survey.needs_pass_through(passed_on) or observed:
+    if not named or survey.wiring.needs_pass_through(passed_on) or observed:
         final = run(named=named, passed_on=passed_on, observed=observed)
     return final.trunk(named)
-
-
-@dataclass
-class _Step:
-    plan: StepPlan
-    blocks: DataFrame
-    upstream: frozenset[str]
-    direct: bool
-    """Whether it reads another step's blocks without user code in between."""
-
-
-@dataclass
-class _SinkRequest:
-    uid: str
-    sink: Sink
-    frame: DataFrame
-    lineage: Lineage
 
 
 class TrunkPlanner:
@@ -175,10 +159,7 @@ class TrunkPlanner:
         self._idle_notes = idle_notes
         """Where it is noted which sources are idle; None if none of them may be."""
         self._watched: list[Watched] = []
-        self._steps: dict[str, _Step] = {}
-        self._natives: dict[str, tuple[DataFrame, Lineage, str]] = {}
-        self._side_reads: set[str] = set()
-        self._sinks: list[_SinkRequest] = []
+        self.wiring = Wiring(graph)
         self._rolling: set[bool] = set()
 
     # What the Flow calls
@@ -193,7 +174,7 @@ class TrunkPlanner:
         rows, sides = self._reader.read(uid, source)
 
         def side(name: str) -> StreamFrame:
-            self._side_reads.add(uid)
+            self.wiring.side_reads.add(uid)
             return StreamFrame(mark_root(sides[name], f"{uid}/{name}"), root=f"{uid}/{name}")
 
         return StreamFrame(
@@ -214,7 +195,7 @@ class TrunkPlanner:
             )
         roots = lineage(frame).roots
         for root in roots:
-            if root.partition("/")[0] in self._steps:
+            if root.partition("/")[0] in self.wiring.steps:
                 raise JobDefinitionError(
                     "NOT_SUPPORTED",
                     f"the output of step {root!r} cannot have a watermark: Spark has one per "
@@ -284,10 +265,10 @@ class TrunkPlanner:
         traced = lineage(frame)
         self._refuse_unnamed(traced, f"step {uid!r}")
         self._refuse_after_aggregation(traced, uid)
-        feeding = self._steps.get(_root_of(frame))
+        feeding = self.wiring.steps.get(root_of(frame))
         if feeding is not None:
-            carried = sorted(self._passed_on & set(self._outputs_below(feeding)))
-            source = f"{feeding.plan.uid}/{_tag_of(frame)}"
+            carried = sorted(self._passed_on & set(self.wiring.outputs_below(feeding)))
+            source = f"{feeding.plan.uid}/{tag_of(frame)}"
             packed = feeding.blocks.mapInArrow(
                 repacker(source, keys, schema, self._settings.key_groups, tuple(carried)),
                 WIRE_DDL,
@@ -321,7 +302,7 @@ class TrunkPlanner:
             plan.time_mode,
             initialState=initial.blocks.groupBy("kg") if initial else None,
         )
-        self._steps[uid] = _Step(plan, blocks, upstream, feeding is not None)
+        self.wiring.steps[uid] = Step(plan, blocks, upstream, feeding is not None)
         self._graph.steps[uid] = OperatorSignature(
             "process",
             {key: type_ddl(schema.field(key).type) for key in keys},
@@ -340,12 +321,12 @@ class TrunkPlanner:
 
     def _packed(self, frame: DataFrame, keys: tuple[str, ...], schema: pa.Schema) -> DataFrame:
         """A frame's rows, packed by key group; straight from a source, decoded there too."""
-        source = self._reader.undecoded(_root_of(frame))
+        source = self._reader.undecoded(root_of(frame))
         if source is None:
             pack = packer(keys, schema, self._settings.key_groups)
             return frame.mapInArrow(pack, WIRE_DDL)
         pack = packer(keys, schema, self._settings.key_groups, source.decode)
-        return mark_root(source.frame, _root_of(frame)).mapInArrow(pack, WIRE_DDL)
+        return mark_root(source.frame, root_of(frame)).mapInArrow(pack, WIRE_DDL)
 
     def aggregate(
         self,
@@ -414,10 +395,10 @@ class TrunkPlanner:
                 'df.dropDuplicates(["id"])), then go on from df.',
             )
         self._refuse_after_aggregation(traced, uid)
-        if any(root in self._steps for root in traced.roots):
+        if any(root in self.wiring.steps for root in traced.roots):
             self._refuse_native_between(uid, traced)
         root = mark_root(frame, uid)
-        self._natives[uid] = (root, traced, traced.stateful_kinds[0])
+        self.wiring.natives[uid] = Native(root, traced, traced.stateful_kinds[0])
         self._graph.steps[uid] = OperatorSignature(
             "native",
             dict(keys),
@@ -435,7 +416,7 @@ class TrunkPlanner:
                 f"sink {uid!r} gets a frame that does not come from a source of the flow.",
                 fix="write what flow.source or a step returned, or a frame made from it.",
             )
-        self._sinks.append(_SinkRequest(uid, sink, frame, traced))
+        self.wiring.sinks.append(SinkRequest(uid, sink, frame, traced))
 
     # Checks
 
@@ -460,7 +441,8 @@ class TrunkPlanner:
 
     def _refuse_after_aggregation(self, traced: Lineage, uid: str) -> None:
         for root in traced.roots:
-            if root in self._natives and self._natives[root][2] == "Aggregate":
+            native = self.wiring.natives.get(root)
+            if native is not None and native.kind == "Aggregate":
                 raise JobDefinitionError(
                     "AGGREGATION_NOT_LAST",
                     f"step {uid!r} comes after the native aggregation {root!r}. Without a "
@@ -469,27 +451,12 @@ class TrunkPlanner:
                     fix=f"make {root!r} the last stateful step, or write it as a KeyedProcess.",
                 )
 
-    def _refuse_unread_late(self) -> None:
-        read = {root for roots in self._all_roots() for root in roots}
-        for uid, step in self._steps.items():
-            late = step.plan.event_time is not None and LATE in step.plan.outputs
-            if late and f"{uid}/{LATE}" not in read:
-                kept = isinstance(step.plan.process, WindowStep)
-                process = "" if kept else 'late="process" or '
-                raise JobDefinitionError(
-                    "SIDE_OUTPUT_NOT_READ",
-                    f'nothing reads .side("{LATE}") of step {uid!r}: its late records would be '
-                    "lost.",
-                    fix=f'write them: flow.sink("{uid}-late", frame.side("{LATE}"), …), or '
-                    f'choose .process(…, {process}late="drop"), which counts them.',
-                )
-
     def _refuse_native_between(self, uid: str, traced: Lineage) -> None:
         for root in traced.roots:
-            if root in self._steps and self._passed_on & set(
-                self._outputs_below(self._steps[root])
+            if root in self.wiring.steps and self._passed_on & set(
+                self.wiring.outputs_below(self.wiring.steps[root])
             ):
-                raise _read_by_two(root, uid)
+                raise read_by_two(root, uid)
 
     def _broadcast_lineage(self, uid: str, frame: DataFrame) -> Lineage:
         traced = lineage(frame)
@@ -505,157 +472,39 @@ class TrunkPlanner:
 
     # What was read by whom
 
-    def _all_roots(self) -> list[frozenset[str]]:
-        return (
-            [step.upstream for step in self._steps.values()]
-            + [traced.roots for _, traced, _ in self._natives.values()]
-            + [request.lineage.roots for request in self._sinks]
-        )
-
     def may_be_idle(self) -> bool:
         """Whether a source that is silent for long is no longer waited for."""
         return any(each.idle_after is not None for each in self._watched)
 
-    def read_twice(self) -> bool:
-        """Whether a source has several readers. Spark refuses a named source then."""
-        readers: dict[str, int] = {}
-        for roots in self._all_roots():
-            for root in roots:
-                source = root.removesuffix(f"/{BAD_SIDE}")
-                if source in self._graph.sources:
-                    readers[source] = readers.get(source, 0) + 1
-        for uid, declared in self._graph.sources.items():
-            if getattr(declared, "on_bad_record", "") == "side" and uid not in self._side_reads:
-                raise JobDefinitionError(
-                    "SIDE_OUTPUT_NOT_READ",
-                    f'source {uid!r} has on_bad_record="side", but nothing reads '
-                    f'.side("{BAD_SIDE}"): its bad records would be lost.',
-                    fix=f'write them: flow.sink("bad", frame.side("{BAD_SIDE}"), …), or choose '
-                    '"skip", which counts them.',
-                )
-        return any(count > 1 for count in readers.values())
-
-    def outputs_read(self) -> frozenset[str]:
-        """The outputs of process steps ("uid/tag") that sinks read."""
-        read: set[str] = set()
-        for request in self._sinks:
-            for root in request.lineage.roots:
-                uid, _, tag = root.partition("/")
-                if uid in self._steps:
-                    read.add(f"{uid}/{tag or MAIN}")
-        return frozenset(read)
-
-    def needs_pass_through(self, read: frozenset[str]) -> bool:
-        inner = {
-            root.partition("/")[0] for step in self._steps.values() for root in step.upstream
-        }
-        return any(output.partition("/")[0] in inner for output in read)
-
-    def _outputs_below(self, step: _Step) -> list[str]:
-        outputs = [f"{step.plan.uid}/{tag}" for tag in step.plan.outputs]
-        if step.direct:
-            for root in step.upstream:
-                outputs += self._outputs_below(self._steps[root.partition("/")[0]])
-        return outputs
-
     # The result
 
     def trunk(self, named: bool) -> Trunk:
-        self._refuse_unread_late()
-        carried = self._carriers()
-        cuts: dict[str, DataFrame] = {}
-        sinks: list[SinkPlan] = []
-        for request in self._sinks:
-            sinks.append(self._place(request, carried, cuts))
-        for uid in self._leaf_steps():
-            cuts.setdefault(uid, self._steps[uid].blocks)
-        kinds = {kind for _, _, kind in self._natives.values()}
-        frame = united(cuts)
+        cuts = self.wiring.cuts()
+        steps = self.wiring.steps
+        kinds = {native.kind for native in self.wiring.natives.values()}
+        frame = united(cuts.frames)
         marks = [mark.partition("/")[0] for mark in marks_in_order(frame)]
-        self._graph.edges = self._edges()
+        self._graph.edges = self.wiring.edges()
         return Trunk(
             frame=frame,
             output_mode="update" if "Aggregate" in kinds else "append",
             rolling=True in self._rolling,
-            native=bool(self._natives),
-            cuts=tuple(cuts),
-            steps={uid: step.plan for uid, step in self._steps.items()},
-            sinks=tuple(sinks),
+            native=bool(self.wiring.natives),
+            cuts=tuple(cuts.frames),
+            steps={uid: step.plan for uid, step in steps.items()},
+            sinks=cuts.sinks,
             graph=self._graph,
             named_sources=named,
             reported_sources=tuple(
                 uid for uid in marks if uid in self._graph.sources or uid.endswith(CLOCK_MARK)
             ),
-            reported_natives=tuple(uid for uid in marks if uid in self._natives),
+            reported_natives=tuple(uid for uid in marks if uid in self.wiring.natives),
             watched=tuple(self._watched),
-            carried=carried,
+            carried=cuts.carried,
             positions=stateful_positions(
-                frame, {uid: step.blocks for uid, step in self._steps.items()}
+                frame, {uid: step.blocks for uid, step in steps.items()}
             ),
         )
-
-    def _edges(self) -> tuple[tuple[str, str], ...]:
-        read = {uid: step.upstream for uid, step in self._steps.items()}
-        read |= {uid: traced.roots for uid, (_, traced, _) in self._natives.items()}
-        read |= {request.uid: request.lineage.roots for request in self._sinks}
-        # Side outputs of one uid are one edge.
-        found = {(root.partition("/")[0], uid) for uid, roots in read.items() for root in roots}
-        return tuple(sorted(found))
-
-    def _leaf_steps(self) -> list[str]:
-        inner = {root.partition("/")[0] for roots in self._all_roots() for root in roots}
-        return [uid for uid in self._steps if uid not in inner]
-
-    def _carriers(self) -> dict[str, str]:
-        """For each step, the last step of its chain: there its passed-on blocks come out."""
-        carriers = {uid: uid for uid in self._steps}
-        for uid, step in self._steps.items():
-            for root in step.upstream:
-                upper = root.partition("/")[0]
-                if upper in self._steps:
-                    if carriers[upper] != upper:
-                        raise _read_by_two(upper, uid)
-                    carriers[upper] = uid
-                    if not step.direct and self._wanted(upper):
-                        raise _read_by_two(upper, uid)
-        for uid in self._steps:
-            while carriers[carriers[uid]] != carriers[uid]:
-                carriers[uid] = carriers[carriers[uid]]
-        for uid, (_, traced, _) in self._natives.items():
-            for root in traced.roots:
-                upper = root.partition("/")[0]
-                if upper in self._steps and self._wanted(upper):
-                    raise _read_by_two(upper, uid)
-        return carriers
-
-    def _wanted(self, uid: str) -> bool:
-        return any(output.partition("/")[0] == uid for output in self.outputs_read())
-
-    def _place(
-        self, request: _SinkRequest, carried: Mapping[str, str], cuts: dict[str, DataFrame]
-    ) -> SinkPlan:
-        roots = request.lineage.roots
-        sources = {root for root in roots if root.partition("/")[0] in self._graph.sources}
-        if not sources:
-            for root in roots:
-                uid = root.partition("/")[0]
-                if uid in self._steps:
-                    cuts[carried[uid]] = self._steps[carried[uid]].blocks
-                else:
-                    cuts[uid] = self._natives[uid][0]
-            direct = _root_of(request.frame)
-            tag = _tag_of(request.frame) if direct in self._steps else ""
-            return SinkPlan(request.uid, request.sink, direct, tag)
-        if sources != set(roots):
-            raise JobDefinitionError(
-                "SINK_MIXES_TRUNK",
-                f"sink {request.uid!r} puts rows of {sorted(roots - sources)} together with "
-                f"rows straight from {sorted(sources)}.",
-                fix="write them to two sinks, or send the source's rows through the step.",
-            )
-        # Stateless from source to sink: the sink's own frame is part of the trunk.
-        cuts[request.uid] = request.frame
-        return SinkPlan(request.uid, request.sink, request.uid)
 
 
 def arrow_schema(frame: DataFrame, what: str) -> pa.Schema:
@@ -713,22 +562,3 @@ def _check_key_types(uid: str, keys: tuple[str, ...], schema: Any) -> None:
 def _without_ids(operator: str) -> str:
     """Spark numbers the columns of a plan anew in every run: `user#12` is `user`."""
     return re.sub(r"#\d+L?", "", operator)
-
-
-def _root_of(frame: DataFrame) -> str:
-    """The root that a frame is, without any DataFrame operation in between."""
-    return str(frame.__dict__["hf_root"]) if isinstance(frame, StreamFrame) else ""
-
-
-def _tag_of(frame: DataFrame) -> str:
-    return str(frame.__dict__["hf_tag"])
-
-
-def _read_by_two(root: str, reader: str) -> JobDefinitionError:
-    return JobDefinitionError(
-        "STEP_READ_BY_TWO",
-        f"the output of step {root!r} is read by step {reader!r} and by something else. In "
-        "one Spark plan it would be computed twice.",
-        fix=f"key what {root!r} returned directly (no DataFrame operation in between; do that "
-        f"work inside the process), and let one step read it; sinks may read {root!r} too.",
-    )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from holdfast.config import CheckpointConfig
 from holdfast.errors import JobDefinitionError, shorten
+from holdfast.job.arguments import Arguments, Value
 from holdfast.job.flow import Flow
 from holdfast.job.graph import user_line
 from holdfast.restart import NoRestart, RestartStrategy
@@ -30,6 +31,10 @@ class Job:
     `on_failed` is told when the job has failed and will not be restarted: an http(s) URL, to
     which the facts are posted as JSON, or a command as a list of arguments, which gets them on
     its standard input.
+
+    `arguments` are names with defaults that a start may give other values
+    (`holdfast run --arg NAME=VALUE`); the pipeline reads them as `job.arguments["NAME"]`. A
+    value has the type of its default: text, a number, True or False.
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class Job:
         key_groups: int | None = None,
         watermark_policy: Literal["min", "max"] = "min",
         on_failed: str | Sequence[str] | None = None,
+        arguments: Mapping[str, Value] | None = None,
     ) -> None:
         self.name = self.declared_name = check_name(name, "job name")
         self.checkpoint = checkpoint or CheckpointConfig()
@@ -62,6 +68,7 @@ class Job:
             )
         self.watermark_policy = watermark_policy
         self.on_failed = _checked_hook(on_failed)
+        self.arguments = Arguments(arguments or {})
         self._pipeline: Pipeline | None = None
 
     def pipeline(self, function: Pipeline) -> Pipeline:

@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -43,6 +43,7 @@ from holdfast.errors import (
 )
 from holdfast.faults import fault_point
 from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedFile
+from holdfast.storage.at_once import at_once
 from holdfast.storage.files import (
     fsync_dir,
     list_names,
@@ -343,15 +344,16 @@ def verify(savepoint: Savepoint, progress: Progress = silent) -> None:
         raise _damaged(savepoint, name, "is missing")
     for name in sorted(found - set(expected)):
         raise _damaged(savepoint, name, "does not belong to it")
-    for done, (name, file) in enumerate(sorted(expected.items()), 1):
+    for name, file in sorted(expected.items()):
         path = savepoint.path / name
         if path.is_symlink():
             raise _damaged(savepoint, name, "is a link")
         size = path.stat().st_size
         if size != file.size:
             raise _damaged(savepoint, name, f"has {size} bytes instead of {file.size}")
-        if _sha256(path) != file.sha256:
-            raise _damaged(savepoint, name, "has other bytes than were written")
+    for done, file in enumerate(_read(savepoint.path, sorted(expected)), 1):
+        if file != expected[file.path]:
+            raise _damaged(savepoint, file.path, "has other bytes than were written")
         progress("verify", done, len(expected))
     _require_counts(savepoint)
 
@@ -414,24 +416,25 @@ def _positions(files: BatchFiles) -> dict[str, Any]:
 
 
 def _walk(root: Path) -> list[str]:
-    return [
-        os.path.relpath(os.path.join(folder, name), root)  # noqa: PTH118
-        for folder, _, names in os.walk(root)
-        for name in names
-    ]
+    before = len(f"{root}/")
+    return [f"{folder}/{name}"[before:] for folder, _, names in os.walk(root) for name in names]
 
 
 def _hashed(root: Path, progress: Progress) -> tuple[SavedFile, ...]:
     names = sorted(_walk(root))
     found = []
-    for done, name in enumerate(names, 1):
-        path = root / name
-        with storage_errors(path):
-            found.append(SavedFile(path=name, size=path.stat().st_size, sha256=_sha256(path)))
+    for done, file in enumerate(_read(root, names), 1):
+        found.append(file)
         progress("hash", done, len(names))
     return tuple(found)
 
 
-def _sha256(path: Path) -> str:
-    with storage_errors(path), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _read(root: Path, names: Sequence[str]) -> Iterator[SavedFile]:
+    """What files are now, in the order of their names."""
+
+    def read(name: str) -> SavedFile:
+        with storage_errors(root / name), (root / name).open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            return SavedFile(path=name, size=os.fstat(file.fileno()).st_size, sha256=sha256)
+
+    return at_once(read, names)

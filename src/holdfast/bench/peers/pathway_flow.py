@@ -1,5 +1,7 @@
 """The total per user in Pathway, with persistence on. Run by a Python that has it.
 
+By its own sum, which is Rust (`sum`), or by a Python function called per edit (`python`).
+
 Pathway writes a total when a batch of its own is done, not for every edit.
 """
 
@@ -18,7 +20,13 @@ class Edit(pw.Schema):
     diff: int
 
 
-def main(servers: str, source: str, target: str, state: str) -> None:
+@pw.reducers.stateful_single  # type: ignore[untyped-decorator]
+def by_python(so_far: int | None, diff: int) -> int:
+    return (so_far or 0) + diff
+
+
+def main(servers: str, source: str, target: str, state: str, how: str) -> None:
+    total = {"sum": pw.reducers.sum, "python": by_python}[how]
     settings = {
         "bootstrap.servers": servers,
         "group.id": target,
@@ -26,7 +34,7 @@ def main(servers: str, source: str, target: str, state: str) -> None:
     }
     edits = pw.io.kafka.read(settings, topic=source, format="json", schema=Edit, name="edits")
     # By name: a table has a method `diff` of its own.
-    totals = edits.groupby(edits.user).reduce(edits.user, total=pw.reducers.sum(edits["diff"]))
+    totals = edits.groupby(edits.user).reduce(edits.user, total=total(edits["diff"]))
     pw.io.kafka.write(totals, settings, topic_name=target, format="json", key=totals.user)
     backend = pw.persistence.Backend.filesystem(state)
     pw.run(

@@ -66,6 +66,7 @@ def _start(place: Place, operation: Operation, told: kinds.Start) -> dict[str, A
             job_name=told.job_name,
             name=told.name,
             parallelism=told.parallelism,
+            job_arguments=told.arguments,
             available_now=told.available_now,
             max_epochs=told.max_epochs,
             start_from=told.start_from,
@@ -199,6 +200,7 @@ def _fork(place: Place, operation: Operation, told: kinds.Fork) -> dict[str, Any
         name=operation.job,
         job_name=told.job_name,
         parallelism=told.parallelism,
+        job_arguments=told.arguments,
         available_now=told.available_now,
         allow_dropped=told.allow_dropped,
     )

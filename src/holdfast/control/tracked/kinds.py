@@ -6,7 +6,7 @@ Pure: how they are carried out is in :mod:`holdfast.control.tracked.carry_out`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from holdfast.checkpoint.timelines import SinkChoice
@@ -23,6 +23,7 @@ class Start:
     job_name: str | None = None
     name: str | None = None
     parallelism: int | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
     available_now: bool = False
     max_epochs: int | None = None
     start_from: str | None = None
@@ -90,6 +91,7 @@ class Fork:
     directory: str
     job_name: str | None = None
     parallelism: int | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
     available_now: bool = False
     allow_dropped: bool = False
 

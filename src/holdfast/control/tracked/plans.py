@@ -56,7 +56,7 @@ def _launch(place: Place, job: str, told: Any, scratch: Path) -> Launch:
             return replace(launch, start_from=told.origin, sink_choice=told.sink or "keep")
         case kinds.Upgrade():
             row = place.registry.job(job)
-            launch = replace(Launch.from_spec(row.name, row.spec), app=Path(told.app))
+            launch = Launch.from_spec(row.name, row.spec).with_code(Path(told.app))
             return _from_here(row, launch)
         case kinds.Start():
             return Launch(
@@ -65,6 +65,7 @@ def _launch(place: Place, job: str, told: Any, scratch: Path) -> Launch:
                 job_name=told.job_name,
                 name=told.name,
                 parallelism=told.parallelism,
+                job_arguments=told.arguments,
                 start_from=told.start_from,
                 sink_choice=told.sink or "keep",
                 allow_dropped=told.allow_dropped,
@@ -76,6 +77,7 @@ def _launch(place: Place, job: str, told: Any, scratch: Path) -> Launch:
                 name=job,
                 job_name=told.job_name,
                 parallelism=told.parallelism,
+                job_arguments=told.arguments,
                 allow_dropped=told.allow_dropped,
                 start_from=f"fork:{_fork_point(place, told.of, scratch)}",
             )

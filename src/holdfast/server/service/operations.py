@@ -211,6 +211,7 @@ class OperationService:
             "directory": str(launch.directory),
             "job_name": request.job or (launch.job_name if own_code else None),
             "parallelism": request.parallelism,
+            "arguments": request.arguments,
             "available_now": request.available_now,
             "allow_dropped": request.allow_dropped,
         }

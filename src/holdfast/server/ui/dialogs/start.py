@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.client import models, requests
+from holdfast.job.arguments import parse_arguments
 from holdfast.server.ui.dialogs.sheet import Sheet
 from holdfast.server.ui.here import Here
 from holdfast.server.ui.html import element, text
@@ -34,6 +35,12 @@ class _Start(Sheet):
                 most=4096,
                 placeholder="as the file says",
                 enter=self.pressed,
+            )
+            self._arguments = Field(
+                "Arguments",
+                kind="area",
+                placeholder="NAME=VALUE, one per line",
+                hint="What the job's file declares; the others have their defaults.",
             )
             self._name = Field(
                 "Run as",
@@ -68,6 +75,7 @@ class _Start(Sheet):
             job=self._job.text if several else None,
             name=self._name.text or None,
             parallelism=self._parallelism.number,
+            arguments=parse_arguments(self._arguments.text.splitlines()),
             available_now=bool(self._end.value),
             start_from=None,
         )
