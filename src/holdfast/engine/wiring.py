@@ -73,17 +73,18 @@ class Wiring:
 
     # What was read by whom
 
-    def _all_roots(self) -> list[frozenset[str]]:
+    def _roots(self) -> dict[str, frozenset[str]]:
+        """By uid of a step or sink, what it reads."""
         return (
-            [step.upstream for step in self.steps.values()]
-            + [native.lineage.roots for native in self.natives.values()]
-            + [request.lineage.roots for request in self.sinks]
+            {uid: step.upstream for uid, step in self.steps.items()}
+            | {uid: native.lineage.roots for uid, native in self.natives.items()}
+            | {request.uid: request.lineage.roots for request in self.sinks}
         )
 
     def read_twice(self) -> bool:
         """Whether a source has several readers. Spark refuses a named source then."""
         readers: dict[str, int] = {}
-        for roots in self._all_roots():
+        for roots in self._roots().values():
             for root in roots:
                 source = root.removesuffix(f"/{BAD_SIDE}")
                 if source in self._graph.sources:
@@ -134,7 +135,7 @@ class Wiring:
         return Cuts(frames, sinks, carried)
 
     def _refuse_unread_late(self) -> None:
-        read = {root for roots in self._all_roots() for root in roots}
+        read = {root for roots in self._roots().values() for root in roots}
         for uid, step in self.steps.items():
             late = step.plan.event_time is not None and LATE in step.plan.outputs
             if late and f"{uid}/{LATE}" not in read:
@@ -149,15 +150,13 @@ class Wiring:
                 )
 
     def edges(self) -> tuple[tuple[str, str], ...]:
-        read = {uid: step.upstream for uid, step in self.steps.items()}
-        read |= {uid: native.lineage.roots for uid, native in self.natives.items()}
-        read |= {request.uid: request.lineage.roots for request in self.sinks}
         # Side outputs of one uid are one edge.
-        found = {(root.partition("/")[0], uid) for uid, roots in read.items() for root in roots}
+        read = self._roots().items()
+        found = {(root.partition("/")[0], uid) for uid, roots in read for root in roots}
         return tuple(sorted(found))
 
     def _leaf_steps(self) -> list[str]:
-        inner = {root.partition("/")[0] for roots in self._all_roots() for root in roots}
+        inner = {root.partition("/")[0] for roots in self._roots().values() for root in roots}
         return [uid for uid in self.steps if uid not in inner]
 
     def _carriers(self) -> dict[str, str]:
