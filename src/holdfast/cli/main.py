@@ -29,6 +29,7 @@ from holdfast.cli import (
     kafka,
     logs,
     metrics,
+    operation,
     operations,
     rehearse,
     run,
@@ -76,6 +77,7 @@ app.command("wikipedia")(wikipedia.wikipedia)
 app.add_typer(savepoint.app, name="savepoint")
 app.add_typer(state.app, name="state")
 app.add_typer(server.app, name="server")
+app.add_typer(operation.app, name="operation")
 app.add_typer(config.app, name="config")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(kafka.app, name="kafka")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.client.requests import OperationRequest
     from holdfast.savepoint.store import Progress
 
-_INSTEAD = ("SERVER_UNREACHABLE", "LOGIN_REQUIRED", "APP_NOT_ALLOWED")
+INSTEAD = ("SERVER_UNREACHABLE", "LOGIN_REQUIRED", "APP_NOT_ALLOWED")
 """Then the command does it itself: whoever types it may do anything that the server may."""
 
 
@@ -32,13 +32,13 @@ def asked_of_server(
     wait: bool = True,
 ) -> dict[str, Any] | None:
     """What the operation came to, or raises what it failed with; None: no server does it."""
-    with _client(home) as client:
+    with client_here(home) as client:
         if client is None:
             return None
         try:
             operation = client.ask(job, request)
         except HoldfastError as error:
-            if error.name in _INSTEAD:
+            if error.name in INSTEAD:
                 return None
             raise
         if not wait:
@@ -56,7 +56,8 @@ def asked_of_server(
 
 
 @contextmanager
-def _client(home: Path | None) -> Iterator[Client | None]:
+def client_here(home: Path | None) -> Iterator[Client | None]:
+    """Of the server that runs for the same home; None: there is none."""
     from holdfast.client.address import ServerAddress
 
     found = ServerAddress.find(settings_for(home=home).values.home)

@@ -17,6 +17,7 @@ from holdfast.control.registry import Registry
 from holdfast.control.tables import operations as table
 from holdfast.control.tracked.record import (
     OPEN,
+    WANTED,
     Operation,
     OperationProgress,
     OperationState,
@@ -30,7 +31,7 @@ MOST_LINES = 200
 
 class OperationLog:
     def __init__(self, registry: Registry, clock: Clock | None = None) -> None:
-        self._database = registry.database
+        self.registry, self._database = registry, registry.database
         self._clock = clock or SystemClock()
 
     def add(
@@ -84,7 +85,7 @@ class OperationLog:
         return ConflictError(
             "OPERATION_RUNNING",
             f"{which} on job {job!r} is not over yet.",
-            fix="wait for its end; a job has one operation at a time.",
+            fix="wait for its end, or cancel it; a job has one operation at a time.",
             operation=None if row is None else row.id,
             job=job,
         )
@@ -106,7 +107,7 @@ class OperationLog:
             raise NotFoundError(
                 "OPERATION_NOT_FOUND",
                 f"there is no operation {operation_id!r}.",
-                fix="GET /api/v1/operations lists them.",
+                fix="`holdfast operation list` and GET /api/v1/operations list them.",
             )
         return _operation(row)
 
@@ -149,7 +150,7 @@ class OperationLog:
     # -- the process that carries it out ----------------------------------------------
 
     def hand_out(self, operation: Operation) -> Operation | None:
-        """To one more process; None if somebody else has done that, or if it is over."""
+        """To one more process; None if somebody else has done that, or nobody wants it now."""
         return self._advance(operation.id, operation.tries, {"tries": operation.tries + 1})
 
     def begin(self, operation_id: str, tries: int, worker: OperationWorker) -> Operation | None:
@@ -173,7 +174,7 @@ class OperationLog:
                 .where(
                     table.c.id == operation_id,
                     table.c.tries == tries,
-                    table.c.state.in_([each.value for each in OPEN]),
+                    table.c.state.in_([each.value for each in WANTED]),
                 )
                 .values(updated=self._clock.now(), **values)
                 .returning(table)
@@ -199,6 +200,23 @@ class OperationLog:
 
     def interrupt(self, operation_id: str, error: HoldfastError) -> None:
         self._end(operation_id, OperationState.INTERRUPTED, error=json.loads(error.to_json()))
+
+    def begin_cancel(self, operation_id: str) -> Operation | None:
+        """From here on no process begins it any more; None if nobody is to carry it out."""
+        with self._database.write() as connection:
+            row = connection.execute(
+                update(table)
+                .where(
+                    table.c.id == operation_id,
+                    table.c.state.in_([each.value for each in WANTED]),
+                )
+                .values(state=OperationState.CANCELLING.value, updated=self._clock.now())
+                .returning(table)
+            ).one_or_none()
+        return None if row is None else _operation(row)
+
+    def cancel(self, operation_id: str, error: HoldfastError) -> None:
+        self._end(operation_id, OperationState.CANCELLED, error=json.loads(error.to_json()))
 
     def _end(self, operation_id: str, state: OperationState, **values: Any) -> None:
         values |= {"state": state.value, "ended": self._clock.now(), "holds": None}

@@ -20,6 +20,7 @@ from holdfast.control.session import (
     held_claims,
     require_room,
 )
+from holdfast.control.tracked.cancelling import cancel
 from holdfast.control.tracked.kinds import KINDS
 from holdfast.control.tracked.plans import PLANNED
 from holdfast.control.tracked.record import OperationState
@@ -114,6 +115,16 @@ class OperationService:
             found = self._backend.savepoints.by_id(savepoint)
             job = line["job"] = found.manifest.identity.name
             return self._ask(actor, job, request.kind, {"savepoint": savepoint}, line)
+
+    def cancel(self, actor: Actor, operation_id: str) -> models.Operation:
+        """End the process that is at it, and let the job have another operation."""
+        with self._backend.audit.change(
+            actor, "cancel operation", operation=operation_id
+        ) as line:
+            actor.require(Role.OPERATOR)
+            line["job"] = self._backend.operations.get(operation_id).job
+            ended = cancel(self._backend.operations, operation_id, asked_by=actor.name)
+            return convert.operation(ended)
 
     def _ask(
         self,
