@@ -172,6 +172,7 @@ class Settings(BaseSettings):
     server_tls_cert: str
     server_tls_key: str
     server_job_roots: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_directories)]
+    server_operations_kept: Annotated[int, Field(ge=1)]
     spark: Annotated[dict[str, str], BeforeValidator(_spark_confs)]
 
     @classmethod
@@ -211,6 +212,7 @@ WANTED = {
     "server_names": "host names, with commas between them",
     "server_tls_cert": "a file with a certificate in PEM",
     "server_tls_key": "a file with a private key in PEM",
+    "server_operations_kept": "a positive number",
     "server_job_roots": "directories, with colons between them or as a list",
     "spark": "a table of Spark settings with plain values",
 }
@@ -362,6 +364,7 @@ def _defaults(home: Path) -> _Layer:
         "server_tls_cert": "",
         "server_tls_key": "",
         "server_job_roots": [],
+        "server_operations_kept": 10_000,
         "spark": {},
     }
     return _Layer(values=values, origin_of=lambda _key: "default")

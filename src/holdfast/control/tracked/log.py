@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select, tuple_, update
+from sqlalchemy import Row, delete, func, insert, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.clock import Clock, SystemClock
@@ -27,6 +27,7 @@ from holdfast.errors import ConflictError, HoldfastError, NotFoundError
 
 MOST_LINES = 200
 """What an operation says is kept up to this many lines, the newest."""
+_WITHOUT_LIMIT = 2**31
 
 
 class OperationLog:
@@ -146,6 +147,28 @@ class OperationLog:
         )
         with self._database.read() as connection:
             return [_operation(row) for row in connection.execute(query)]
+
+    # -- old ones ----------------------------------------------------------------------
+
+    def ended_beyond(self, kept: int, *, before: datetime, limit: int) -> list[str]:
+        """Ids of those that are over since `before`, without the newest `kept`."""
+        newest = table.c.created.desc(), table.c.id.desc()
+        over = table.c.state.not_in([each.value for each in OPEN])
+        beyond = select(table.c.id, table.c.ended).where(over).order_by(*newest).offset(kept)
+        # An offset without a limit is not known to SQLite.
+        old = beyond.limit(_WITHOUT_LIMIT).subquery()
+        query = select(old.c.id).where(old.c.ended < before).limit(limit)
+        with self._database.read() as connection:
+            return list(connection.execute(query).scalars())
+
+    def forget(self, operation_ids: Sequence[str]) -> None:
+        with self._database.write() as connection:
+            connection.execute(
+                delete(table).where(
+                    table.c.id.in_(operation_ids),
+                    table.c.state.not_in([each.value for each in OPEN]),
+                )
+            )
 
     # -- the process that carries it out ----------------------------------------------
 

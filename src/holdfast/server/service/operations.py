@@ -23,6 +23,7 @@ from holdfast.control.session import (
 from holdfast.control.tracked.cancelling import cancel
 from holdfast.control.tracked.kinds import KINDS
 from holdfast.control.tracked.plans import PLANNED
+from holdfast.control.tracked.pruning import prune
 from holdfast.control.tracked.record import OperationState
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.server.access.roles import Actor, Role
@@ -125,6 +126,13 @@ class OperationService:
             line["job"] = self._backend.operations.get(operation_id).job
             ended = cancel(self._backend.operations, operation_id, asked_by=actor.name)
             return convert.operation(ended)
+
+    def prune(self) -> int:
+        """Forget old ones; how many."""
+        backend = self._backend
+        kept = backend.settings.server_operations_kept
+        logs = backend.dispatcher.logs
+        return prune(backend.operations, logs, kept=kept, clock=backend.clock)
 
     def _ask(
         self,
