@@ -173,6 +173,7 @@ class Settings(BaseSettings):
     server_tls_key: str
     server_job_roots: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_directories)]
     server_operations_kept: Annotated[int, Field(ge=1)]
+    server_allow_root: bool
     spark: Annotated[dict[str, str], BeforeValidator(_spark_confs)]
 
     @classmethod
@@ -213,6 +214,7 @@ WANTED = {
     "server_tls_cert": "a file with a certificate in PEM",
     "server_tls_key": "a file with a private key in PEM",
     "server_operations_kept": "a positive number",
+    "server_allow_root": "true or false",
     "server_job_roots": "directories, with colons between them or as a list",
     "spark": "a table of Spark settings with plain values",
 }
@@ -365,6 +367,7 @@ def _defaults(home: Path) -> _Layer:
         "server_tls_key": "",
         "server_job_roots": [],
         "server_operations_kept": 10_000,
+        "server_allow_root": False,
         "spark": {},
     }
     return _Layer(values=values, origin_of=lambda _key: "default")

@@ -49,7 +49,16 @@ def pipeline(flow):
 def serving(home: Home, jobs: Path) -> Iterator[tuple[subprocess.Popen[str], Client]]:
     with (home.path / "server.err").open("a") as errors:
         process = subprocess.Popen(
-            [*COMMAND, "server", "--port", "0", "--json", "--job-root", str(jobs)],
+            [
+                *COMMAND,
+                "server",
+                "--allow-root",
+                "--port",
+                "0",
+                "--json",
+                "--job-root",
+                str(jobs),
+            ],
             cwd=home.path,
             env=home.variables(),
             stdout=subprocess.PIPE,

@@ -21,9 +21,12 @@ import pytest
 from holdfast.client import Client
 from holdfast.client.address import ServerAddress
 from holdfast.drill.waiting import wait
+from holdfast.errors import UsageError
+from holdfast.server.privileges import require_ordinary_user
 from server.workshop import canonical_savepoint
 
 COMMAND = (sys.executable, "-P", "-m", "holdfast.cli.main")
+SERVER = (*COMMAND, "server", "--allow-root")  # whoever runs the tests
 
 
 def call(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -40,7 +43,7 @@ def call(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def server(home: Path, *options: str, **variables: str) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The process, and what it says once it listens."""
     process = subprocess.Popen(
-        [*COMMAND, "server", "--home", str(home), "--port", "0", "--json", *options],
+        [*SERVER, "--home", str(home), "--port", "0", "--json", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -70,6 +73,9 @@ def test_the_life_of_a_server(tmp_path: Path) -> None:
             if each.status == psutil.CONN_LISTEN
         ]
         assert listening == ["127.0.0.1"]
+        # SR-21: nothing that it starts gains rights.
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        assert "NoNewPrivs:\t1" in status
         # SR-02: the token is nobody's to see.
         shown = " ".join(psutil.Process(process.pid).cmdline())
         assert token not in shown and token not in str(psutil.Process(process.pid).environ())
@@ -79,10 +85,10 @@ def test_the_life_of_a_server(tmp_path: Path) -> None:
         assert found["url"] == url
         link = call(home, "server", "login").stdout.strip()
         assert httpx.get(link, trust_env=False).status_code == 303
-        second = call(home, "server", "--port", "0")
+        second = call(home, "server", "--allow-root", "--port", "0")
         assert second.returncode == 4 and "SERVER_RUNNING" in second.stderr
         port = url.rpartition(":")[2]
-        taken = call(tmp_path / "other", "server", "--port", port)
+        taken = call(tmp_path / "other", "server", "--allow-root", "--port", port)
         assert taken.returncode == 6 and "SERVER_PORT_TAKEN" in taken.stderr
         # SR-28: by SIGHUP, without a restart.
         new = call(home, "server", "token", "rotate", "operator").stdout.strip()
@@ -168,6 +174,18 @@ def test_sr04_what_is_not_safe_is_refused_before_the_start(
     assert main(["server", "--home", str(tmp_path / "home"), "--port", "0", *filled]) == 2
     assert name in capsys.readouterr().err
     assert not (tmp_path / "home").exists()
+
+
+def test_sr21_root_has_to_be_allowed(tmp_path: Path) -> None:
+    require_ordinary_user(1000, allow_root=False)
+    require_ordinary_user(0, allow_root=True)
+    with pytest.raises(UsageError, match="SERVER_AS_ROOT") as refused:
+        require_ordinary_user(0, allow_root=False)
+    assert refused.value.exit_code == 2 and "--allow-root" in refused.value.fix
+    if os.geteuid() == 0:
+        called = call(tmp_path / "home", "server", "--port", "0")
+        assert called.returncode == 2 and "SERVER_AS_ROOT" in called.stderr
+        assert not (tmp_path / "home").exists()
 
 
 def test_tls(tmp_path: Path) -> None:

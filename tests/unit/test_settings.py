@@ -121,6 +121,7 @@ class TestOrder:
             "server_tls_key": "default",
             "server_job_roots": "default",
             "server_operations_kept": "default",
+            "server_allow_root": "default",
         }
 
     def test_the_working_directory_may_set_the_home(
