@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from holdfast.cli.main import main
@@ -295,6 +296,23 @@ class TestCancel:
         assert (shown["state"], shown["error"]["name"]) == ("CANCELLED", "OPERATION_CANCELLED")
         assert main(["operation", "show", operation.id, "--home", home]) == 0
         assert "Fix: take it again." in capsys.readouterr().out
+
+
+class TestSurroundings:
+    def test_sr12_variables_that_run_code_do_not_get_through(
+        self, live: Live, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        live.add_job()
+        monkeypatch.setenv("PYTHONSTARTUP", "/nonexistent")
+        monkeypatch.setenv("BASH_ENV", "/nonexistent")
+        monkeypatch.setenv("WIKI_PASSWORD", "needed")
+        operation = hanging(live, monkeypatch)
+        assert operation.worker is not None
+        found = psutil.Process(operation.worker.pid).environ()
+        live.service.operations.cancel(OPERATOR, operation.id)
+        assert "PYTHONSTARTUP" not in found and "BASH_ENV" not in found
+        assert found["WIKI_PASSWORD"] == "needed"
+        assert found["HOLDFAST_STORAGE"] == str(live.service.backend.settings.storage)
 
 
 class TestLog:

@@ -122,6 +122,7 @@ class TestOrder:
             "server_job_roots": "default",
             "server_operations_kept": "default",
             "server_allow_root": "default",
+            "server_pass_environment": "default",
         }
 
     def test_the_working_directory_may_set_the_home(

@@ -27,6 +27,7 @@ from holdfast.control.restore import Planned
 from holdfast.control.runner import Reporter, job_spec, run_job, runtime_config
 from holdfast.control.states import RunState
 from holdfast.control.supervisor import RunRequest, Supervisor
+from holdfast.control.surroundings import passed_on
 from holdfast.errors import HoldfastError, NotFoundError, RunFailedError, UsageError
 from holdfast.job.job import Job
 from holdfast.savepoint.store import SavepointStore
@@ -310,6 +311,11 @@ def places(settings: Any) -> dict[str, str]:
         "HOLDFAST_SAVEPOINTS": str(settings.savepoints),
         "HOLDFAST_REGISTRY_URL": str(settings.registry_url),
     }
+
+
+def of_server(settings: Any) -> dict[str, str]:
+    """The environment of a process that the server starts, and of all that comes from it."""
+    return passed_on(os.environ, settings.server_pass_environment) | places(settings)
 
 
 def _attempts(registry: Registry, job: str) -> int:

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from holdfast.control.launch import places
+from holdfast.control.launch import of_server
 from holdfast.control.tracked.cancelling import finish_cancel
 from holdfast.control.tracked.kinds import KINDS
 from holdfast.control.tracked.log import OperationLog
@@ -53,7 +53,7 @@ class Dispatcher:
             self._started[operation.id] = os.posix_spawn(
                 sys.executable,
                 command,
-                os.environ | places(self._settings),
+                of_server(self._settings),
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_DUP2, output.fileno(), 1),
