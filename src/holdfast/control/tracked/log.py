@@ -24,6 +24,7 @@ from holdfast.control.tracked.record import (
     OperationWorker,
 )
 from holdfast.errors import ConflictError, HoldfastError, NotFoundError
+from holdfast.storage.known_secrets import hide_in
 
 MOST_LINES = 200
 """What an operation says is kept up to this many lines, the newest."""
@@ -251,8 +252,14 @@ class OperationLog:
         connection.execute(
             update(table)
             .where(table.c.id == operation_id, table.c.state.in_([each.value for each in OPEN]))
-            .values(updated=self._clock.now(), **values)
+            .values(updated=self._clock.now(), **_without_secrets(values))
         )
+
+
+def _without_secrets(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what has been said: the process may know some."""
+    told = ("lines", "progress", "result", "error")
+    return {name: hide_in(value) if name in told else value for name, value in values.items()}
 
 
 def _same(known: Operation, job: str, kind: str, parameters: Mapping[str, Any]) -> Operation:
