@@ -429,6 +429,19 @@ class TestFiles:
             request = UpgradeRequest(app=str(live.home / "other.py"))
             live.service.operations.ask(OPERATOR, "wiki", request)
 
+    def test_a_directory_can_be_expected_but_not_chosen(self, live: Live) -> None:
+        live.add_job()
+        body = {"app": str(live.home / "wiki.py"), "directory": "/etc"}
+        fork = {"name": "copy", "directory": "/etc"}
+        with live.http() as http:
+            for path, asked in (("jobs", body), ("jobs/wiki/forks", fork)):
+                refused = http.post(f"/api/v1/{path}", json=asked)
+                assert refused.status_code == 409
+                assert refused.json()["name"] == "DIRECTORY_DIFFERS"
+            here = http.post("/api/v1/jobs", json=body | {"directory": str(live.home)})
+            assert here.status_code == 202
+            assert here.json()["parameters"]["directory"] == str(live.home)
+
     def test_which_job_of_a_file_is_asked_for(self, tmp_path: Path) -> None:
         (tmp_path / "two.py").write_text('import holdfast as h\nh.Job("a")\nh.Job("b")\n')
         with living(tmp_path / "home", server_job_roots=[str(tmp_path)]) as live:

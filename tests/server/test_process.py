@@ -247,6 +247,47 @@ def test_commands_go_through_the_server(tmp_path: Path) -> None:
         assert kinds == [("stop", "commands"), ("savepoint", "commands")]
 
 
+JOB = """
+import holdfast as hf
+job = hf.Job({name!r})
+"""
+
+
+def test_starts_go_through_the_server_where_they_mean_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job has no pipeline, so each start fails, whoever tries it; on record is what went
+    through the server."""
+    jobs, home = tmp_path / "jobs", tmp_path / "home"
+    jobs.mkdir()
+    (jobs / "wiki.py").write_text(JOB.format(name="wiki"))
+    (jobs / "secret.py").write_text("# ${env:WIKI_PASSWORD}\n" + JOB.format(name="secret"))
+    (tmp_path / "outside.py").write_text(JOB.format(name="outside"))
+    monkeypatch.chdir(jobs)
+
+    def run(app: str, *options: str) -> list[str]:
+        """What is on record after a start."""
+        done = call(home, "run", app, "--detach", *options)
+        assert done.returncode == 2 and "PIPELINE_MISSING" in done.stderr, done.stderr
+        with Client.here(home) as client:
+            return [f"{each.kind} {each.job}" for each in client.operations()]
+
+    with server(home, "--job-root", str(jobs)):
+        assert run("wiki.py") == ["start wiki"]
+        two = ["start other", "start wiki"]
+        assert run("wiki.py", "--name", "other") == two
+        assert run("wiki.py", "--master", "local[1]") == two
+        assert run("wiki.py", "--take-over") == two
+        assert run(str(tmp_path / "outside.py")) == two
+        monkeypatch.setenv("WIKI_PASSWORD", "of the terminal")
+        assert run("secret.py") == two
+        monkeypatch.delenv("WIKI_PASSWORD")
+        three = ["start secret", *two]
+        assert run("secret.py") == three
+        monkeypatch.chdir(tmp_path)
+        assert run("jobs/wiki.py") == three  # in another directory
+
+
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     hide = "import sys; sys.modules['fastapi'] = None; sys.modules['uvicorn'] = None\n"
     code = (

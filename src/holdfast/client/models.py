@@ -453,6 +453,7 @@ class AppFile(Answer):
 class ServerInfo(Answer):
     version: str
     spark: str
+    python: str = Field(default="", description="The interpreter that runs it, and jobs.")
     started: datetime
     home: str
     storage: str

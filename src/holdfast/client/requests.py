@@ -17,6 +17,7 @@ PathText = Annotated[
 ]
 Parallelism = Annotated[int, Field(ge=1, le=4096)]
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
+_DIRECTORY = "Where it is expected to run: refused if that would be elsewhere."
 SinkChoice = Literal["rewind", "keep", "new"]
 
 
@@ -55,6 +56,7 @@ class StartRequest(OperationRequest):
     start_from: Origin | None = Field(default=None, description="A savepoint, or checkpoint:N.")
     sink: SinkChoice | None = None
     allow_dropped: bool = False
+    directory: PathText | None = Field(default=None, description=_DIRECTORY)
 
 
 class ResumeRequest(OperationRequest):
@@ -128,6 +130,7 @@ class ForkRequest(OperationRequest):
     parallelism: Parallelism | None = None
     available_now: bool = False
     allow_dropped: bool = False
+    directory: PathText | None = Field(default=None, description=_DIRECTORY)
 
 
 class PromoteRequest(OperationRequest):

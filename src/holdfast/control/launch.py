@@ -25,6 +25,7 @@ from holdfast.control.fork_plans import is_carried_out, is_of_another_job, plan_
 from holdfast.control.registry import Registry
 from holdfast.control.restore import Planned
 from holdfast.control.runner import Reporter, job_spec, run_job, runtime_config
+from holdfast.control.session import WITHOUT_BUDGET, claim_of, room_for
 from holdfast.control.states import RunState
 from holdfast.control.supervisor import RunRequest, Supervisor
 from holdfast.control.surroundings import passed_on
@@ -205,8 +206,10 @@ def run_supervised(
     with launch.in_directory(), Registry(str(settings.registry_url)) as registry:
         registry.ensure_schema()
         row = registry.register_job(job.name, request.spec, keep_spec=True)
+        claim = claim_of(replace(row, spec=request.spec), settings)
+        room = partial(room_for, registry, claim, settings)
         with _metrics(settings, job.name):
-            return Supervisor(request, registry, row, reporter).run()
+            return Supervisor(request, registry, row, reporter, room=room).run()
 
 
 @contextmanager
@@ -263,7 +266,14 @@ class Detached:
     log: str
 
 
-def run_detached(launch: Launch, settings: Any, *, master: str | None) -> Detached:
+def restart_detached(launch: Launch, settings: Any) -> Detached:
+    """Of a job that was stopped for a moment: it gets back the room that it had."""
+    return run_detached(launch, settings, master=None, has_room=True)
+
+
+def run_detached(
+    launch: Launch, settings: Any, *, master: str | None, has_room: bool = False
+) -> Detached:
     """Have a supervisor of its own run the job; returns once the job runs."""
     job = launch.load()
     directory = JobDirectory(settings.storage, job.name)
@@ -285,7 +295,7 @@ def run_detached(launch: Launch, settings: Any, *, master: str | None) -> Detach
                 stderr=output,
                 start_new_session=True,
                 cwd=launch.directory,
-                env=os.environ | places(settings),
+                env=os.environ | places(settings) | (WITHOUT_BUDGET if has_room else {}),
             )
         deadline = time.monotonic() + _DETACH_SECONDS
         while time.monotonic() < deadline:

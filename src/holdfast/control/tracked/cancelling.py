@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import socket
 
-from holdfast.control.operations import is_running
 from holdfast.control.registry import Registry
+from holdfast.control.running import is_running
 from holdfast.control.tracked.kinds import KINDS
 from holdfast.control.tracked.log import OperationLog
 from holdfast.control.tracked.record import Operation, OperationState, OperationWorker
