@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.cli.main import main
 from holdfast.control.registry import Registry
 from holdfast.control.session import Claim, all_claims, room_for
 from holdfast.control.tracked.log import OperationLog
@@ -51,15 +53,17 @@ def test_an_operation_keeps_its_room(registry: Registry, tmp_path: Path) -> None
         pass
 
 
-def test_a_start_from_a_terminal_needs_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("how", [[], ["--detach"]], ids=["here", "detached"])
+def test_a_start_from_a_terminal_needs_room(tmp_path: Path, how: list[str]) -> None:
     """Refused before there is a driver: no JVM starts."""
-    app, home = tmp_path / "wiki.py", tmp_path / "home"
-    app.write_text(JOB)
-    monkeypatch.setenv("HOLDFAST_SESSION_CORES", "1")
-    assert main(["run", str(app), "--home", str(home), "--master", "local[2]"]) == 4
-    assert "SESSION_FULL" in capsys.readouterr().err
-    detached = ["run", str(app), "--detach", "--home", str(home), "--master", "local[2]"]
-    assert main(detached) == 4
-    assert "SESSION_FULL" in capsys.readouterr().err
+    (tmp_path / "wiki.py").write_text(JOB)
+    options = ["--home", str(tmp_path / "home"), "--master", "local[2]", *how]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "holdfast.cli.main", "run", "wiki.py", *options],
+        cwd=tmp_path,
+        env=os.environ | {"HOLDFAST_SESSION_CORES": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 4 and "SESSION_FULL" in done.stderr

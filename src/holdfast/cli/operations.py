@@ -182,10 +182,10 @@ def _rollback_request(
     """The server takes ids only; a savepoint in some directory is for the command itself."""
     from holdfast.client import requests
 
-    origin, known = stored_origin(savepoint, place.settings)
-    if not known:
+    origin = stored_origin(savepoint, place.settings)
+    if origin is None:
         return None
-    return requests.RollbackRequest(origin=str(origin), sink=sink, timeout=timeout)
+    return requests.RollbackRequest(origin=origin, sink=sink, timeout=timeout)
 
 
 def conclude(outcome: Outcome, *, as_json: bool) -> None:

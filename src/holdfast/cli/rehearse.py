@@ -97,8 +97,10 @@ def _asked_to_fork(
 
     parent, savepoint, jobs = of, None, {row.name for row in place.registry.jobs()}
     if of not in jobs:
-        savepoint, known = stored_origin(of, place.settings)
-        parent = place.savepoints.by_id(savepoint).manifest.identity.name if known else ""
+        savepoint = stored_origin(of, place.settings)
+        if savepoint is None:
+            return None
+        parent = place.savepoints.by_id(savepoint).manifest.identity.name
     if parent not in jobs:
         return None
     try:

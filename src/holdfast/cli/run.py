@@ -226,8 +226,8 @@ def _asked_to_start(launch: Launch, settings: Any, home: Path | None) -> dict[st
 
     if launch.claim or launch.reset_sources or launch.take_over:
         return None
-    origin, known = stored_origin(launch.start_from, settings)
-    if not known:
+    origin = launch.start_from
+    if origin is not None and (origin := stored_origin(origin, settings)) is None:
         return None
     try:
         request = StartRequest(
@@ -247,16 +247,16 @@ def _asked_to_start(launch: Launch, settings: Any, home: Path | None) -> dict[st
     return start_asked_of_server(home, launch.name or "", request, launch.app)
 
 
-def stored_origin(origin: str | None, settings: Any) -> tuple[str | None, bool]:
-    """A point by its id, as the server takes it; False: a savepoint in some other directory is
+def stored_origin(origin: str, settings: Any) -> str | None:
+    """A point by its id, as the server takes it; None: a savepoint in some other directory is
     for the command itself."""
     from holdfast.savepoint.store import SavepointStore
 
-    if origin is None or origin.startswith("checkpoint:"):
-        return origin, True
+    if origin.startswith("checkpoint:"):
+        return origin
     store = SavepointStore(settings.savepoints)
     found = store.find(origin)
-    return found.manifest.id, found.path.parent.parent == store.root
+    return found.manifest.id if found.path.parent.parent == store.root else None
 
 
 def start_asked_of_server(

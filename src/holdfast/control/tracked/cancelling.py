@@ -17,7 +17,7 @@ from holdfast.control.tracked.record import Operation, OperationState, Operation
 from holdfast.errors import ConflictError, NotFoundError, RunFailedError
 from holdfast.storage.processes import is_alive, kill_session
 
-_PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 5.0
 
 
 def cancel(log: OperationLog, operation_id: str, *, asked_by: str) -> Operation:

@@ -82,8 +82,12 @@ class Dispatcher:
     def _finish_cancel(self, operation: Operation) -> None:
         """Whoever asked for it may have died before it was done."""
         worker = operation.worker
-        if worker is None or worker.host == socket.gethostname():
+        if worker is not None and worker.host != socket.gethostname():
+            return
+        try:
             finish_cancel(self._log, operation)
+        except RunFailedError as error:  # the other operations are to be looked after, too
+            logger.warning("operation not cancelled id=%s name=%s", operation.id, error.name)
 
     def _is_cared_for(self, operation: Operation) -> bool:
         if operation.id in self._started:
