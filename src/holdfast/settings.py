@@ -40,6 +40,7 @@ _MASTER = re.compile(r"^(local(\[(\d+|\*)(,\s*\d+)?\])?|yarn|cluster|(spark|k8s)
 _JVM_MEMORY = re.compile(r"^[1-9]\d*[kmgt]$")
 _COORDINATES = re.compile(r"^[^\s:,]+:[^\s:,]+:[^\s:,]+(,[^\s:,]+:[^\s:,]+:[^\s:,]+)*$")
 _HOST_NAME = re.compile(r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$|^\[[0-9a-f:.]+\]$")
+_VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _URL = re.compile(r"^[a-z][a-z0-9_+]*://")
 _SECRET_KEY = re.compile(r"passw|secret|token|credential|access\.?key", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):([^/@]*)@")
@@ -91,6 +92,13 @@ def _host_names(value: object) -> tuple[str, ...]:
     names = tuple(str(each).lower() for each in _listed(value, ","))
     if not all(_HOST_NAME.match(name) for name in names):
         raise ValueError("not a host name")
+    return names
+
+
+def _variables(value: object) -> tuple[str, ...]:
+    names = tuple(str(each) for each in _listed(value, ","))
+    if not all(_VARIABLE.match(name) for name in names):
+        raise ValueError("not the name of a variable")
     return names
 
 
@@ -172,6 +180,9 @@ class Settings(BaseSettings):
     server_tls_cert: str
     server_tls_key: str
     server_job_roots: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_directories)]
+    server_operations_kept: Annotated[int, Field(ge=1)]
+    server_allow_root: bool
+    server_pass_environment: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_variables)]
     spark: Annotated[dict[str, str], BeforeValidator(_spark_confs)]
 
     @classmethod
@@ -211,6 +222,9 @@ WANTED = {
     "server_names": "host names, with commas between them",
     "server_tls_cert": "a file with a certificate in PEM",
     "server_tls_key": "a file with a private key in PEM",
+    "server_operations_kept": "a positive number",
+    "server_allow_root": "true or false",
+    "server_pass_environment": "names of environment variables, with commas between them",
     "server_job_roots": "directories, with colons between them or as a list",
     "spark": "a table of Spark settings with plain values",
 }
@@ -362,6 +376,9 @@ def _defaults(home: Path) -> _Layer:
         "server_tls_cert": "",
         "server_tls_key": "",
         "server_job_roots": [],
+        "server_operations_kept": 10_000,
+        "server_allow_root": False,
+        "server_pass_environment": [],
         "spark": {},
     }
     return _Layer(values=values, origin_of=lambda _key: "default")

@@ -75,7 +75,7 @@ def site(home: Path, **variables: str) -> Iterator[Site]:
         tokens = {role.value: access.tokens.create(role.value, role) for role in Role}
         with (home / "server.log").open("wb") as log:
             process = subprocess.Popen(
-                [*COMMAND, "server", "--port", "0", "--json"],
+                [*COMMAND, "server", "--allow-root", "--port", "0", "--json"],
                 cwd=home,
                 env=clean_environment(home) | variables,
                 stdout=subprocess.PIPE,

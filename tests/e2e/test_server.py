@@ -1,4 +1,4 @@
-"""A small job from start to end over REST, by the client; its server dies in the middle."""
+"""A small job from start to end, over REST and by commands; a server dies in the middle."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,8 +21,10 @@ from holdfast.client.requests import (
     SavepointRequest,
     StartRequest,
     StopRequest,
+    UpgradeRequest,
 )
 from holdfast.drill.waiting import wait
+from holdfast.faults import fired_points
 from holdfast.storage.processes import session_members
 
 JOB = """
@@ -48,12 +51,23 @@ def pipeline(flow):
 
 
 @contextmanager
-def serving(home: Home, jobs: Path) -> Iterator[tuple[subprocess.Popen[str], Client]]:
+def serving(
+    home: Home, jobs: Path, faults: str = ""
+) -> Iterator[tuple[subprocess.Popen[str], Client]]:
     with (home.path / "server.err").open("a") as errors:
         process = subprocess.Popen(
-            [*COMMAND, "server", "--port", "0", "--json", "--job-root", str(jobs)],
+            [
+                *COMMAND,
+                "server",
+                "--allow-root",
+                "--port",
+                "0",
+                "--json",
+                "--job-root",
+                str(jobs),
+            ],
             cwd=home.path,
-            env=home.variables(),
+            env=home.variables(faults),
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -127,9 +141,63 @@ def test_a_job_over_rest(tmp_path: Path) -> None:
             os.kill(member, signal.SIGKILL)
 
 
-def _supervisor(home: Home) -> int:
+@pytest.mark.timeout(900)
+def test_commands_start_jobs_by_way_of_the_server(tmp_path: Path) -> None:
+    """They are on record, and an operation that is cancelled leaves the job alone."""
+    jobs, faults = tmp_path / "jobs", "operation.started=gate:/nonexistent once"
+    home = Home(tmp_path, typed_in=jobs)
+    (jobs / "in").mkdir(parents=True)
+    (jobs / "in" / "0.json").write_text('{"user": "ann", "n": 5}\n')
+    (jobs / "balances.py").write_text(JOB)
+
+    def command(*arguments: str) -> dict[str, Any]:
+        done = home.call(*arguments, "--json", HOLDFAST_FAULTS=faults)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    try:
+        with serving(home, jobs, faults) as (_, client):
+            started = command("run", "balances.py", "--detach")
+            assert (started["job"], started["pid"]) == ("balances", _supervisor(home))
+            wait(lambda: client.job("balances").epoch is not None, "an epoch")
+            upgrade = UpgradeRequest(app=str(jobs / "balances.py"), healthy_epochs=1)
+            asked = client.ask("balances", upgrade)
+            wait(lambda: fired_points(home.faults_log) != [], "new code that runs")
+            supervisor = _supervisor(home)
+            assert supervisor != started["pid"]
+            cancelled = command("operation", "cancel", asked.id)
+            assert "The job is RUNNING and runs." in cancelled["error"]["message"]
+            assert client.job("balances").running and _supervisor(home) == supervisor
+            (jobs / "in" / "1.json").write_text('{"user": "bob", "n": 1}\n')
+            client.wait(client.ask("balances", upgrade), timeout=PATIENCE)  # goes on
+            assert _supervisor(home) == supervisor
+            fork = command("fork", "balances", "balances.py", "--name", "copy", "--detach")
+            assert (fork["job"], fork["pid"]) == ("copy", _supervisor(home, "copy"))
+            assert command("promote", "copy", "--sink", "keep")["job"] == "balances"
+            command("suspend", "balances")
+            assert command("resume", "balances", "--detach")["job"] == "balances"
+            command("stop", "balances")
+            assert [f"{each.kind} {each.state}" for each in client.operations()][::-1] == [
+                "start SUCCEEDED",
+                "upgrade CANCELLED",
+                "upgrade SUCCEEDED",
+                "fork SUCCEEDED",
+                "promote SUCCEEDED",
+                "suspend SUCCEEDED",
+                "resume SUCCEEDED",
+                "stop SUCCEEDED",
+            ]
+    finally:
+        for job in ("balances", "copy"):
+            with suppress(FileNotFoundError):
+                for member in session_members(_supervisor(home, job)):
+                    os.kill(member, signal.SIGKILL)
+
+
+def _supervisor(home: Home, job: str = "balances") -> int:
     """The process that runs the job now: it was started anew."""
-    lease = json.loads((home.path / "home" / "jobs" / "balances" / "lease.json").read_text())
+    lease = json.loads((home.path / "home" / "jobs" / job / "lease.json").read_text())
     return int(lease["pid"])
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from holdfast.cli.main import main
 from holdfast.client.requests import (
     RescaleRequest,
     SavepointRequest,
@@ -209,6 +212,109 @@ class TestDeath:
         assert log_of(live).get(operation.id).tries == 1
 
 
+def hanging(live: Live, monkeypatch: pytest.MonkeyPatch) -> Operation:
+    """A savepoint of `wiki` whose process hangs."""
+    monkeypatch.setenv("HOLDFAST_FAULTS", "tracked.begun=gate:/nonexistent")
+    asked = live.service.operations.ask(OPERATOR, "wiki", SavepointRequest())
+    wait(lambda: log_of(live).get(asked.id).worker is not None, "its process")
+    monkeypatch.delenv("HOLDFAST_FAULTS")
+    return log_of(live).get(asked.id)
+
+
+class TestCancel:
+    def test_its_process_ends_and_the_job_can_have_another(
+        self, live: Live, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        live.add_job()
+        worker = hanging(live, monkeypatch)
+        assert worker.worker is not None
+        with live.http() as http:
+            path = f"/api/v1/operations/{worker.id}/cancel"
+            answer = http.post(path)
+            assert (answer.status_code, answer.json()["state"]) == (200, "CANCELLED")
+            error = answer.json()["error"]
+            assert error["name"] == "OPERATION_CANCELLED"
+            assert "The job is SUSPENDED, and does not run." in error["message"]
+            assert error["fix"].startswith("take it again.")
+            assert "`holdfast resume wiki`" in error["fix"]
+            assert not is_alive(worker.worker.pid, worker.worker.started)
+            again = http.post(path)
+            assert (again.status_code, again.json()) == (200, answer.json())
+            assert http.get("/api/v1/jobs/wiki").json()["operation"] is None
+        asked = live.service.operations.ask(OPERATOR, "wiki", StopRequest())
+        assert live.over(asked).error is not None  # it had its turn
+        # The look of the server that came meanwhile has not begun it again.
+        live.service.backend.dispatcher.look_after()
+        found = log_of(live).get(worker.id)
+        assert (found.state, found.tries) == (OperationState.CANCELLED, 1)
+        assert found.lines == ("cancel was asked for by operator",)
+        lines = [each for each in live.audit() if each["what"] == "cancel operation"]
+        assert [(each["operation"], each["job"], each["outcome"]) for each in lines] == [
+            (worker.id, "wiki", "accepted")
+        ] * 2
+
+    def test_whoever_waits_for_it_is_told(
+        self, live: Live, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        live.add_job()
+        operation = hanging(live, monkeypatch)
+        with live.client() as client:
+            cancelled = client.cancel_operation(operation.id)
+            assert cancelled.is_over
+            with pytest.raises(RunFailedError, match="OPERATION_CANCELLED"):
+                client.wait(cancelled)
+
+    def test_one_that_is_over_keeps_its_last_word(self, live: Live) -> None:
+        log, operation = log_of(live), added(live)
+        log.succeed(operation.id, {"x": 1})
+        with live.http() as http:
+            refused = http.post(f"/api/v1/operations/{operation.id}/cancel")
+            assert (refused.status_code, refused.json()["name"]) == (409, "OPERATION_OVER")
+            assert refused.json()["facts"]["state"] == "SUCCEEDED"
+            nothing = http.post(f"/api/v1/operations/{'0' * 16}/cancel")
+            assert (nothing.status_code, nothing.json()["name"]) == (404, "OPERATION_NOT_FOUND")
+        assert log.get(operation.id).state is OperationState.SUCCEEDED
+
+    def test_a_viewer_may_not(self, live: Live) -> None:
+        operation = added(live, "savepoint")
+        with live.http("viewer") as http:
+            refused = http.post(f"/api/v1/operations/{operation.id}/cancel")
+        assert (refused.status_code, refused.json()["name"]) == (403, "ROLE_TOO_WEAK")
+
+    def test_from_the_command_line_without_a_server(
+        self, live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """As the server of the test has no address file, commands find none."""
+        live.add_job()
+        operation, home = hanging(live, monkeypatch), str(live.home)
+        assert main(["operation", "list", "--home", home]) == 0
+        assert operation.id in capsys.readouterr().out
+        assert main(["operation", "cancel", operation.id, "--home", home]) == 0
+        assert "was cancelled. The job is SUSPENDED" in capsys.readouterr().out
+        assert main(["operation", "show", operation.id, "--home", home, "--json"]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert (shown["state"], shown["error"]["name"]) == ("CANCELLED", "OPERATION_CANCELLED")
+        assert main(["operation", "show", operation.id, "--home", home]) == 0
+        assert "Fix: take it again." in capsys.readouterr().out
+
+
+class TestSurroundings:
+    def test_sr12_variables_that_run_code_do_not_get_through(
+        self, live: Live, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        live.add_job()
+        monkeypatch.setenv("PYTHONSTARTUP", "/nonexistent")
+        monkeypatch.setenv("BASH_ENV", "/nonexistent")
+        monkeypatch.setenv("WIKI_PASSWORD", "needed")
+        operation = hanging(live, monkeypatch)
+        assert operation.worker is not None
+        found = psutil.Process(operation.worker.pid).environ()
+        live.service.operations.cancel(OPERATOR, operation.id)
+        assert "PYTHONSTARTUP" not in found and "BASH_ENV" not in found
+        assert found["WIKI_PASSWORD"] == "needed"
+        assert found["HOLDFAST_STORAGE"] == str(live.service.backend.settings.storage)
+
+
 class TestLog:
     def test_one_process_gets_it(self, live: Live) -> None:
         log, operation = log_of(live), added(live, "savepoint")
@@ -322,6 +428,19 @@ class TestFiles:
         with pytest.raises(Exception, match="APP_NOT_ALLOWED"):
             request = UpgradeRequest(app=str(live.home / "other.py"))
             live.service.operations.ask(OPERATOR, "wiki", request)
+
+    def test_a_directory_can_be_expected_but_not_chosen(self, live: Live) -> None:
+        live.add_job()
+        body = {"app": str(live.home / "wiki.py"), "directory": "/etc"}
+        fork = {"name": "copy", "directory": "/etc"}
+        with live.http() as http:
+            for path, asked in (("jobs", body), ("jobs/wiki/forks", fork)):
+                refused = http.post(f"/api/v1/{path}", json=asked)
+                assert refused.status_code == 409
+                assert refused.json()["name"] == "DIRECTORY_DIFFERS"
+            here = http.post("/api/v1/jobs", json=body | {"directory": str(live.home)})
+            assert here.status_code == 202
+            assert here.json()["parameters"]["directory"] == str(live.home)
 
     def test_which_job_of_a_file_is_asked_for(self, tmp_path: Path) -> None:
         (tmp_path / "two.py").write_text('import holdfast as h\nh.Job("a")\nh.Job("b")\n')

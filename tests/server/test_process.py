@@ -21,9 +21,12 @@ import pytest
 from holdfast.client import Client
 from holdfast.client.address import ServerAddress
 from holdfast.drill.waiting import wait
+from holdfast.errors import UsageError
+from holdfast.server.privileges import require_ordinary_user
 from server.workshop import canonical_savepoint
 
 COMMAND = (sys.executable, "-P", "-m", "holdfast.cli.main")
+SERVER = (*COMMAND, "server", "--allow-root")  # whoever runs the tests
 
 
 def call(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -40,7 +43,7 @@ def call(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def server(home: Path, *options: str, **variables: str) -> Iterator[tuple[Any, dict[str, Any]]]:
     """The process, and what it says once it listens."""
     process = subprocess.Popen(
-        [*COMMAND, "server", "--home", str(home), "--port", "0", "--json", *options],
+        [*SERVER, "--home", str(home), "--port", "0", "--json", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -70,6 +73,9 @@ def test_the_life_of_a_server(tmp_path: Path) -> None:
             if each.status == psutil.CONN_LISTEN
         ]
         assert listening == ["127.0.0.1"]
+        # SR-21: nothing that it starts gains rights.
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        assert "NoNewPrivs:\t1" in status
         # SR-02: the token is nobody's to see.
         shown = " ".join(psutil.Process(process.pid).cmdline())
         assert token not in shown and token not in str(psutil.Process(process.pid).environ())
@@ -79,10 +85,10 @@ def test_the_life_of_a_server(tmp_path: Path) -> None:
         assert found["url"] == url
         link = call(home, "server", "login").stdout.strip()
         assert httpx.get(link, trust_env=False).status_code == 303
-        second = call(home, "server", "--port", "0")
+        second = call(home, "server", "--allow-root", "--port", "0")
         assert second.returncode == 4 and "SERVER_RUNNING" in second.stderr
         port = url.rpartition(":")[2]
-        taken = call(tmp_path / "other", "server", "--port", port)
+        taken = call(tmp_path / "other", "server", "--allow-root", "--port", port)
         assert taken.returncode == 6 and "SERVER_PORT_TAKEN" in taken.stderr
         # SR-28: by SIGHUP, without a restart.
         new = call(home, "server", "token", "rotate", "operator").stdout.strip()
@@ -170,6 +176,18 @@ def test_sr04_what_is_not_safe_is_refused_before_the_start(
     assert not (tmp_path / "home").exists()
 
 
+def test_sr21_root_has_to_be_allowed(tmp_path: Path) -> None:
+    require_ordinary_user(1000, allow_root=False)
+    require_ordinary_user(0, allow_root=True)
+    with pytest.raises(UsageError, match="SERVER_AS_ROOT") as refused:
+        require_ordinary_user(0, allow_root=False)
+    assert refused.value.exit_code == 2 and "--allow-root" in refused.value.fix
+    if os.geteuid() == 0:
+        called = call(tmp_path / "home", "server", "--port", "0")
+        assert called.returncode == 2 and "SERVER_AS_ROOT" in called.stderr
+        assert not (tmp_path / "home").exists()
+
+
 def test_tls(tmp_path: Path) -> None:
     made = subprocess.run(
         [
@@ -227,6 +245,47 @@ def test_commands_go_through_the_server(tmp_path: Path) -> None:
         with Client(said["url"], said["token"]) as client:
             kinds = [(each.kind, each.asked_by) for each in client.operations()]
         assert kinds == [("stop", "commands"), ("savepoint", "commands")]
+
+
+JOB = """
+import holdfast as hf
+job = hf.Job({name!r})
+"""
+
+
+def test_starts_go_through_the_server_where_they_mean_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job has no pipeline, so each start fails, whoever tries it; on record is what went
+    through the server."""
+    jobs, home = tmp_path / "jobs", tmp_path / "home"
+    jobs.mkdir()
+    (jobs / "wiki.py").write_text(JOB.format(name="wiki"))
+    (jobs / "secret.py").write_text("# ${env:WIKI_PASSWORD}\n" + JOB.format(name="secret"))
+    (tmp_path / "outside.py").write_text(JOB.format(name="outside"))
+    monkeypatch.chdir(jobs)
+
+    def run(app: str, *options: str) -> list[str]:
+        """What is on record after a start."""
+        done = call(home, "run", app, "--detach", *options)
+        assert done.returncode == 2 and "PIPELINE_MISSING" in done.stderr, done.stderr
+        with Client.here(home) as client:
+            return [f"{each.kind} {each.job}" for each in client.operations()]
+
+    with server(home, "--job-root", str(jobs)):
+        assert run("wiki.py") == ["start wiki"]
+        two = ["start other", "start wiki"]
+        assert run("wiki.py", "--name", "other") == two
+        assert run("wiki.py", "--master", "local[1]") == two
+        assert run("wiki.py", "--take-over") == two
+        assert run(str(tmp_path / "outside.py")) == two
+        monkeypatch.setenv("WIKI_PASSWORD", "of the terminal")
+        assert run("secret.py") == two
+        monkeypatch.delenv("WIKI_PASSWORD")
+        three = ["start secret", *two]
+        assert run("secret.py") == three
+        monkeypatch.chdir(tmp_path)
+        assert run("jobs/wiki.py") == three  # in another directory
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_an_upgrade_that_is_repeated_goes_back_to_the_code_before_the_first_try(
         "require_fits": lambda *_: None,
         "_suspended": lambda *_, **__: made(tmp_path / "savepoints", f"sp-{len(steps)}"),
         "_start": start,
-        "run_detached": lambda launch, *_, **__: steps.append((launch.app.name, "resumed")),
+        "restart_detached": lambda launch, *_, **__: steps.append((launch.app.name, "resumed")),
         "_watch": watch,
     }.items():
         monkeypatch.setattr(operations, name, instead)

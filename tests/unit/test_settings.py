@@ -120,6 +120,9 @@ class TestOrder:
             "server_tls_cert": "default",
             "server_tls_key": "default",
             "server_job_roots": "default",
+            "server_operations_kept": "default",
+            "server_allow_root": "default",
+            "server_pass_environment": "default",
         }
 
     def test_the_working_directory_may_set_the_home(

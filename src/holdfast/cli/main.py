@@ -29,6 +29,7 @@ from holdfast.cli import (
     kafka,
     logs,
     metrics,
+    operation,
     operations,
     rehearse,
     run,
@@ -39,6 +40,7 @@ from holdfast.cli import (
 )
 from holdfast.cli.output import clean, plain, write_line
 from holdfast.errors import HoldfastError
+from holdfast.storage.known_secrets import hide, hide_in_error
 
 app = typer.Typer(
     name="holdfast",
@@ -76,6 +78,7 @@ app.command("wikipedia")(wikipedia.wikipedia)
 app.add_typer(savepoint.app, name="savepoint")
 app.add_typer(state.app, name="state")
 app.add_typer(server.app, name="server")
+app.add_typer(operation.app, name="operation")
 app.add_typer(config.app, name="config")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(kafka.app, name="kafka")
@@ -160,8 +163,9 @@ def _internal_error(error: Exception) -> HoldfastError:
 
 
 def _report(error: HoldfastError, *, as_json: bool, debug: bool, exit_code: int) -> None:
+    error = hide_in_error(error)
     if debug:
-        sys.stderr.write(clean(traceback.format_exc(), keep_lines=True))
+        sys.stderr.write(clean(hide(traceback.format_exc()), keep_lines=True))
     if as_json:
         fields = json.loads(error.to_json()) | {"exit_code": exit_code}
         sys.stderr.write(json.dumps(fields, default=plain) + "\n")

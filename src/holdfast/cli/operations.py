@@ -22,6 +22,7 @@ from holdfast.cli.options import (
     settings_for,
 )
 from holdfast.cli.plans import show_plan
+from holdfast.cli.run import stored_origin
 from holdfast.cli.savepoint import SavepointArgument, shown_progress
 from holdfast.cli.through_server import asked_of_server
 
@@ -51,7 +52,7 @@ def rescale(
 
     with place_of(home, as_json=json_output) as place:
         row = place.registry.job(job)
-        asked = _of_server(
+        asked = of_server(
             place,
             row,
             requests.RescaleRequest(parallelism=parallelism, timeout=timeout),
@@ -89,7 +90,7 @@ def rollback(
             show_plan(plan, as_json=json_output)
             return
         request = _rollback_request(place, savepoint, sink, timeout)
-        asked = request and _of_server(place, row, request, home=home, as_json=json_output)
+        asked = request and of_server(place, row, request, home=home, as_json=json_output)
         outcome = asked or roll_back(place, row, savepoint, sink, timeout=timeout)
     conclude(outcome, as_json=json_output)
 
@@ -130,7 +131,7 @@ def upgrade(
 
     with place_of(home, as_json=json_output) as place:
         row = place.registry.job(job)
-        asked = _of_server(
+        asked = of_server(
             place,
             row,
             requests.UpgradeRequest(
@@ -158,7 +159,7 @@ def place_of(home: Path | None, *, as_json: bool) -> Iterator[Place]:
         yield Place(registry, settings_for(home=home).values, say, progress)
 
 
-def _of_server(
+def of_server(
     place: Place, row: JobRow, request: OperationRequest, *, home: Path | None, as_json: bool
 ) -> Outcome | None:
     """What it came to; None if no server runs that can do it."""
@@ -181,12 +182,9 @@ def _rollback_request(
     """The server takes ids only; a savepoint in some directory is for the command itself."""
     from holdfast.client import requests
 
-    origin = savepoint
-    if not savepoint.startswith("checkpoint:"):
-        found = place.savepoints.find(savepoint)
-        if found.path.parent.parent != place.savepoints.root:
-            return None
-        origin = found.manifest.id
+    origin = stored_origin(savepoint, place.settings)
+    if origin is None:
+        return None
     return requests.RollbackRequest(origin=origin, sink=sink, timeout=timeout)
 
 

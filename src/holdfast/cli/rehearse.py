@@ -10,7 +10,7 @@ import typer
 
 from holdfast.cli import output
 from holdfast.cli.control import Timeout
-from holdfast.cli.operations import conclude, place_of
+from holdfast.cli.operations import conclude, of_server, place_of
 from holdfast.cli.options import (
     HomeOption,
     JobArgument,
@@ -29,9 +29,13 @@ from holdfast.cli.run import (
     JsonLines,
     Parallelism,
     start,
+    start_asked_of_server,
+    stored_origin,
 )
 
 if TYPE_CHECKING:
+    from holdfast.control.launch import Launch
+    from holdfast.control.operations import Place
     from holdfast.control.output_diff import OutputDiff
 
 
@@ -78,10 +82,46 @@ def fork(
         job_arguments=parse_arguments(arguments or []),
         allow_dropped=allow_dropped,
     )
-    with place_of(home, as_json=json_output) as place:
-        launch = prepare_fork(place, of, launch)
     settings = settings_for(home=home).values
-    return start(launch, settings, master=None, detach=detach, json_output=json_output)
+    with place_of(home, as_json=json_output) as place:
+        asked = _asked_to_fork(place, of, launch, home) if detach else None
+        launch = launch if asked else prepare_fork(place, of, launch)
+    return start(
+        launch, settings, master=None, detach=detach, json_output=json_output, asked=asked
+    )
+
+
+def _asked_to_fork(
+    place: Place, of: str, launch: Launch, home: Path | None
+) -> dict[str, Any] | None:
+    """None: no server runs, or it cannot be asked for this."""
+    from pydantic import ValidationError
+
+    from holdfast.client.requests import ForkRequest
+
+    parent, savepoint, jobs = of, None, {row.name for row in place.registry.jobs()}
+    if of not in jobs:
+        savepoint = stored_origin(of, place.settings)
+        if savepoint is None:
+            return None
+        parent = place.savepoints.by_id(savepoint).manifest.identity.name
+    if parent not in jobs:
+        return None
+    try:
+        request = ForkRequest(
+            name=str(launch.name),
+            savepoint=savepoint,
+            app=str(launch.app.absolute()),
+            job=launch.job_name,
+            parallelism=launch.parallelism,
+            arguments=dict(launch.job_arguments),
+            available_now=launch.available_now,
+            allow_dropped=launch.allow_dropped,
+            directory=str(launch.directory),
+        )
+    except ValidationError:
+        return None  # what is wrong is said by who does it
+    return start_asked_of_server(home, parent, request, launch.app)
 
 
 def diff(
@@ -101,8 +141,8 @@ def diff(
 
     Exit code 1 if they differ.
     """
-    from holdfast.control.operations import directory_of
     from holdfast.control.output_diff import compared
+    from holdfast.control.running import directory_of
 
     with open_registry(home) as registry:
         first, second = (directory_of(registry.job(each)) for each in (job, other))
@@ -131,6 +171,7 @@ def promote(
     removed, kept, or left behind as --sink says. If this is interrupted, give the same command
     again. If it is refused, the job goes on as it was.
     """
+    from holdfast.client.requests import PromoteRequest
     from holdfast.control.forks import promote as carry_out
     from holdfast.control.forks import promotion_plan, rehearsal_of
 
@@ -140,7 +181,9 @@ def promote(
             plan = promotion_plan(place, rehearsal_of(place.registry, row), sink)
             show_plan(plan, as_json=json_output)
             return
-        outcome = carry_out(place, row, sink, timeout=timeout)
+        request = PromoteRequest(sink=sink, timeout=timeout)
+        asked = of_server(place, row, request, home=home, as_json=json_output)
+        outcome = asked or carry_out(place, row, sink, timeout=timeout)
     conclude(outcome, as_json=json_output)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,10 +18,11 @@ from holdfast.cli.options import (
     open_registry,
     settings_for,
 )
-from holdfast.cli.output import print_json, write_line
+from holdfast.cli.output import clean, print_json, write_line
 from holdfast.cli.plans import show_check
 
 if TYPE_CHECKING:
+    from holdfast.client.requests import OperationRequest
     from holdfast.control.launch import Launch
 
 JsonLines = Annotated[bool, typer.Option("--json", help="Print progress as JSON lines.")]
@@ -140,6 +142,7 @@ def run(
         from holdfast.control.restore_check import check_restore
 
         return show_check(check_restore(launch, settings), as_json=json_output)
+    asked = _asked_to_start(launch, settings, home) if detach and master is None else None
     return start(
         launch,
         settings,
@@ -147,6 +150,7 @@ def run(
         detach=detach,
         unsupervised=unsupervised,
         json_output=json_output,
+        asked=asked,
     )
 
 
@@ -166,7 +170,15 @@ def resume(
         row = registry.job(job)
     launch = replace(Launch.from_spec(row.name, row.spec), take_over=take_over)
     settings = settings_for(home=home, master=master).values
-    return start(launch, settings, master=master, detach=detach, json_output=json_output)
+    asked = None
+    if detach and master is None:
+        from holdfast.client.requests import ResumeRequest
+
+        request = ResumeRequest(take_over=take_over)
+        asked = start_asked_of_server(home, row.name, request, launch.app)
+    return start(
+        launch, settings, master=master, detach=detach, json_output=json_output, asked=asked
+    )
 
 
 def start(
@@ -177,23 +189,17 @@ def start(
     detach: bool,
     json_output: bool,
     unsupervised: bool = False,
+    asked: Mapping[str, Any] | None = None,
 ) -> int:
-    """Run a job here, or hand it to the background."""
+    """Run a job here, or hand it to the background. `asked`: what the server says that has
+    done it already."""
     from holdfast.cli.reporter import JsonReporter, TextReporter
     from holdfast.control.launch import run_detached, run_supervised, run_unsupervised
 
     if detach:
-        detached = run_detached(launch, settings, master=master)
-        if json_output:
-            print_json(asdict(detached))
-        else:
-            write_line(
-                f"job {detached.job}: attempt {detached.attempt} runs, supervised by process "
-                f"{detached.pid}"
-            )
-            write_line(f"  its log     {detached.log}")
-            write_line(f"  see it      holdfast show {detached.job}")
-            write_line(f"  end it      holdfast stop {detached.job}")
+        _show_detached(
+            asked or asdict(run_detached(launch, settings, master=master)), as_json=json_output
+        )
         return 0
     _log_to_stderr(settings.log_level)
     reporter = JsonReporter() if json_output else TextReporter()
@@ -203,6 +209,74 @@ def start(
     # What the job prints must not stand between JSON lines.
     state = run_supervised(launch, settings, reporter, quiet=json_output)
     return _CANCELED if state == "CANCELED" else 0
+
+
+def _show_detached(found: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    job = clean(found["job"])
+    if "pid" in found:
+        write_line(
+            f"job {job}: attempt {found['attempt']} runs, supervised by process {found['pid']}"
+        )
+        write_line(f"  its log     {clean(found['log'])}")
+    else:  # the process that started it died, and the next one found it running
+        write_line(f"job {job} runs")
+    write_line(f"  see it      holdfast show {job}")
+    write_line(f"  end it      holdfast stop {job}")
+
+
+def _asked_to_start(launch: Launch, settings: Any, home: Path | None) -> dict[str, Any] | None:
+    """None: no server runs, or it cannot be asked for this."""
+    from pydantic import ValidationError
+
+    from holdfast.client.requests import StartRequest
+
+    if launch.claim or launch.reset_sources or launch.take_over:
+        return None
+    origin = launch.start_from
+    if origin is not None and (origin := stored_origin(origin, settings)) is None:
+        return None
+    try:
+        request = StartRequest(
+            app=str(launch.app.absolute()),
+            job=launch.job_name,
+            name=launch.name,
+            parallelism=launch.parallelism,
+            arguments=dict(launch.job_arguments),
+            available_now=launch.available_now,
+            max_epochs=launch.max_epochs,
+            start_from=origin,
+            sink=launch.sink_choice,
+            allow_dropped=launch.allow_dropped,
+            directory=str(launch.directory),
+        )
+    except ValidationError:
+        return None  # what is wrong is said by who does it
+    return start_asked_of_server(home, launch.name or "", request, launch.app)
+
+
+def stored_origin(origin: str, settings: Any) -> str | None:
+    """A point by its id, as the server takes it; None: a savepoint in some other directory is
+    for the command itself."""
+    from holdfast.savepoint.store import SavepointStore
+
+    if origin.startswith("checkpoint:"):
+        return origin
+    store = SavepointStore(settings.savepoints)
+    found = store.find(origin)
+    return found.manifest.id if found.path.parent.parent == store.root else None
+
+
+def start_asked_of_server(
+    home: Path | None, job: str, request: OperationRequest, app: Path
+) -> dict[str, Any] | None:
+    from holdfast.cli.through_server import asked_of_server
+
+    return asked_of_server(
+        home, job, request, quiet=True, timeout=request.longest, app=app.absolute()
+    )
 
 
 def _log_to_stderr(level: str) -> None:

@@ -76,6 +76,9 @@ def server(
             "--behind-proxy", help="Something in front of it speaks TLS; listen without."
         ),
     ] = False,
+    allow_root: Annotated[
+        bool, typer.Option("--allow-root", help="Run as root, and all jobs with it.")
+    ] = False,
     home: HomeOption = None,
     json_output: JsonOption = False,
 ) -> None:
@@ -90,6 +93,7 @@ def server(
         server_tls_key=None if tls_key is None else str(tls_key),
         server_names=name or None,
         server_job_roots=[str(root) for root in job_root] if job_root else None,
+        server_allow_root=allow_root or None,
     )
     _log_to_stderr(loaded.values.log_level)
     serve = _serve()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from holdfast.cli import output
 from holdfast.cli.options import settings_for
@@ -14,10 +14,17 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.client import Client
-    from holdfast.client.requests import OperationRequest
+    from holdfast.client.requests import OperationRequest, StartRequest
     from holdfast.savepoint.store import Progress
 
-_INSTEAD = ("SERVER_UNREACHABLE", "LOGIN_REQUIRED", "APP_NOT_ALLOWED")
+INSTEAD = (
+    "SERVER_UNREACHABLE",
+    "LOGIN_REQUIRED",
+    "APP_NOT_ALLOWED",
+    "DIRECTORY_DIFFERS",
+    "JOB_UNCLEAR",
+    "REQUEST_INVALID",
+)
 """Then the command does it itself: whoever types it may do anything that the server may."""
 
 
@@ -30,15 +37,23 @@ def asked_of_server(
     timeout: float,
     progress: Progress | None = None,
     wait: bool = True,
+    app: Path | None = None,
 ) -> dict[str, Any] | None:
-    """What the operation came to, or raises what it failed with; None: no server does it."""
-    with _client(home) as client:
+    """What the operation came to, or raises what it failed with; None: no server does it.
+
+    `app`: a file that is started, and must find the same there as here.
+    """
+    with client_here(home) as client:
         if client is None:
             return None
         try:
-            operation = client.ask(job, request)
+            if app is not None and not _finds_the_same(client, home, app):
+                return None
+            operation = (
+                client.start(request) if _is_start(request) else client.ask(job, request)
+            )
         except HoldfastError as error:
-            if error.name in _INSTEAD:
+            if error.name in INSTEAD:
                 return None
             raise
         if not wait:
@@ -55,8 +70,21 @@ def asked_of_server(
         return client.wait(operation).result or {}
 
 
+def _is_start(request: OperationRequest) -> TypeGuard[StartRequest]:
+    return request.kind == "start"
+
+
+def _finds_the_same(client: Client, home: Path | None, app: Path) -> bool:
+    from holdfast.cli.same_surroundings import finds_the_same
+    from holdfast.client.address import ServerAddress
+
+    found = ServerAddress.find(settings_for(home=home).values.home)
+    return found is not None and finds_the_same(client.server().python, found.pid, app)
+
+
 @contextmanager
-def _client(home: Path | None) -> Iterator[Client | None]:
+def client_here(home: Path | None) -> Iterator[Client | None]:
+    """Of the server that runs for the same home; None: there is none."""
     from holdfast.client.address import ServerAddress
 
     found = ServerAddress.find(settings_for(home=home).values.home)

@@ -163,6 +163,12 @@ class Client:
         wanted = {"job": job} if job else {}
         return list(self._pages("/operations", models.Operation, wanted))
 
+    def cancel_operation(self, operation_id: str) -> models.Operation:
+        """End it, and let its job have another one. What it has done so far stays: the error of
+        the operation says how the job is now."""
+        answer = self._send("POST", f"/operations/{operation_id}/cancel")
+        return models.Operation.model_validate(answer.json())
+
     def follow(
         self, operation: models.Operation, *, timeout: float = 600.0
     ) -> Iterator[models.Operation]:

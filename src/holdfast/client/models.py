@@ -239,7 +239,9 @@ class Progress(Answer):
     total: int
 
 
-OperationStateName = Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "INTERRUPTED"]
+OperationStateName = Literal[
+    "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLING", "CANCELLED", "INTERRUPTED"
+]
 
 
 class Operation(Answer):
@@ -261,7 +263,7 @@ class Operation(Answer):
 
     @property
     def is_over(self) -> bool:
-        return self.state not in ("PENDING", "RUNNING")
+        return self.state not in ("PENDING", "RUNNING", "CANCELLING")
 
 
 # -- savepoints -------------------------------------------------------------------------
@@ -451,6 +453,7 @@ class AppFile(Answer):
 class ServerInfo(Answer):
     version: str
     spark: str
+    python: str = Field(default="", description="The interpreter that runs it, and jobs.")
     started: datetime
     home: str
     storage: str

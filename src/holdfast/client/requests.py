@@ -21,6 +21,7 @@ Arguments = Annotated[
 ]
 Parallelism = Annotated[int, Field(ge=1, le=4096)]
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
+_DIRECTORY = "Where it is expected to run: refused if that would be elsewhere."
 SinkChoice = Literal["rewind", "keep", "new"]
 
 
@@ -60,6 +61,7 @@ class StartRequest(OperationRequest):
     start_from: Origin | None = Field(default=None, description="A savepoint, or checkpoint:N.")
     sink: SinkChoice | None = None
     allow_dropped: bool = False
+    directory: PathText | None = Field(default=None, description=_DIRECTORY)
 
 
 class ResumeRequest(OperationRequest):
@@ -134,6 +136,7 @@ class ForkRequest(OperationRequest):
     arguments: Arguments = Field(default_factory=dict)
     available_now: bool = False
     allow_dropped: bool = False
+    directory: PathText | None = Field(default=None, description=_DIRECTORY)
 
 
 class PromoteRequest(OperationRequest):

@@ -28,10 +28,13 @@ from holdfast.checkpoint.record import EpochRecord, JobEvent, StartReport, time_
 from holdfast.checkpoint.restore_plan import RestorePlan
 from holdfast.config import RuntimeConfig
 from holdfast.errors import HoldfastError, RunFailedError
+from holdfast.storage.known_secrets import hide, hide_in
 
 HEARTBEAT_SECONDS = 1.0
 _PR_SET_PDEATHSIG = 1
 _LAST_WORDS_SECONDS = 10.0
+_IN_WORDS = ("failed", "event")
+"""What may quote a secret; the others have names and numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +101,8 @@ class Channel:
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
     def send(self, kind: str, **fields: Any) -> None:
+        if kind in _IN_WORDS:
+            fields = hide_in(fields)
         self._waiting.put(json.dumps({"kind": kind, **fields}, default=str) + "\n")
 
     def close(self) -> None:
@@ -179,7 +184,7 @@ def main(arguments: list[str]) -> int:
 def _complain() -> None:
     """The trace to the log. A disk that is full must not hide that it is."""
     with suppress(OSError):
-        traceback.print_exc()
+        sys.stderr.write(hide(traceback.format_exc()))
         sys.stdout.flush()
         sys.stderr.flush()
 

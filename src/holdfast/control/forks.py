@@ -22,18 +22,17 @@ from holdfast.control.fork_plans import (
     is_of_another_job,
     plan_promotion,
 )
-from holdfast.control.launch import Launch, run_detached
+from holdfast.control.launch import Launch, restart_detached
 from holdfast.control.operations import (
     Outcome,
     Place,
-    directory_of,
     end,
-    is_running,
     outcome,
     say_plan,
 )
 from holdfast.control.registry import JobRow, Registry
 from holdfast.control.restore import StartPoint
+from holdfast.control.running import directory_of, is_running
 from holdfast.control.savepoints import take_savepoint
 from holdfast.control.states import RunState
 from holdfast.errors import ConflictError, HoldfastError, NotFoundError, shorten
@@ -214,7 +213,7 @@ def promote(place: Place, row: JobRow, sinks: SinkChoice | None, *, timeout: flo
     if done is not None:
         if not is_running(parent):
             place.say(f"{row.name} was promoted already; {parent.name} is resumed")
-            run_detached(launch, place.settings, master=None)
+            restart_detached(launch, place.settings)
         return outcome(parent, done)
     # What cannot work is refused while both still run.
     say_plan(place, promotion_plan(place, rehearsal, sinks))
@@ -258,7 +257,7 @@ def _start_promoted(
     """If the start is refused before the switch, the parent is as it was, and goes on."""
     origin = f"promote:{savepoint}"
     try:
-        run_detached(replace(launch, start_from=origin), place.settings, master=None)
+        restart_detached(replace(launch, start_from=origin), place.settings)
     except HoldfastError as error:
         switched = is_carried_out(origin, directory_of(parent))
         if not switched and not is_running(parent):
@@ -266,7 +265,7 @@ def _start_promoted(
             place.registry.register_job(parent.name, parent.spec)
             if ran:
                 before = Launch.from_spec(parent.name, parent.spec)
-                run_detached(before, place.settings, master=None)
+                restart_detached(before, place.settings)
         raise
 
 

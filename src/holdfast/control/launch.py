@@ -25,8 +25,10 @@ from holdfast.control.fork_plans import is_carried_out, is_of_another_job, plan_
 from holdfast.control.registry import Registry
 from holdfast.control.restore import Planned
 from holdfast.control.runner import Reporter, job_spec, run_job, runtime_config
+from holdfast.control.session import WITHOUT_BUDGET, claim_of, room_for
 from holdfast.control.states import RunState
 from holdfast.control.supervisor import RunRequest, Supervisor
+from holdfast.control.surroundings import passed_on
 from holdfast.errors import HoldfastError, NotFoundError, RunFailedError, UsageError
 from holdfast.job.job import Job
 from holdfast.savepoint.store import SavepointStore
@@ -216,8 +218,10 @@ def run_supervised(
     with launch.in_directory(), Registry(str(settings.registry_url)) as registry:
         registry.ensure_schema()
         row = registry.register_job(job.name, request.spec, keep_spec=True)
+        claim = claim_of(replace(row, spec=request.spec), settings)
+        room = partial(room_for, registry, claim, settings)
         with _metrics(settings, job.name):
-            return Supervisor(request, registry, row, reporter).run()
+            return Supervisor(request, registry, row, reporter, room=room).run()
 
 
 @contextmanager
@@ -274,7 +278,14 @@ class Detached:
     log: str
 
 
-def run_detached(launch: Launch, settings: Any, *, master: str | None) -> Detached:
+def restart_detached(launch: Launch, settings: Any) -> Detached:
+    """Of a job that was stopped for a moment: it gets back the room that it had."""
+    return run_detached(launch, settings, master=None, has_room=True)
+
+
+def run_detached(
+    launch: Launch, settings: Any, *, master: str | None, has_room: bool = False
+) -> Detached:
     """Have a supervisor of its own run the job; returns once the job runs."""
     job = launch.load()
     directory = JobDirectory(settings.storage, job.name)
@@ -296,7 +307,7 @@ def run_detached(launch: Launch, settings: Any, *, master: str | None) -> Detach
                 stderr=output,
                 start_new_session=True,
                 cwd=launch.directory,
-                env=os.environ | places(settings),
+                env=os.environ | places(settings) | (WITHOUT_BUDGET if has_room else {}),
             )
         deadline = time.monotonic() + _DETACH_SECONDS
         while time.monotonic() < deadline:
@@ -322,6 +333,11 @@ def places(settings: Any) -> dict[str, str]:
         "HOLDFAST_SAVEPOINTS": str(settings.savepoints),
         "HOLDFAST_REGISTRY_URL": str(settings.registry_url),
     }
+
+
+def of_server(settings: Any) -> dict[str, str]:
+    """The environment of a process that the server starts, and of all that comes from it."""
+    return passed_on(os.environ, settings.server_pass_environment) | places(settings)
 
 
 def _attempts(registry: Registry, job: str) -> int:

@@ -15,20 +15,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoint.identity import JobDirectory
 from holdfast.checkpoint.restore_plan import RestorePlan
 from holdfast.checkpoint.timelines import SinkChoice
 from holdfast.clock import SystemClock
-from holdfast.control.launch import Launch, run_detached
+from holdfast.control.launch import Launch, restart_detached
 from holdfast.control.registry import JobRow, Registry
 from holdfast.control.restore_check import require_fits
+from holdfast.control.running import directory_of, is_running
 from holdfast.control.savepoints import take_savepoint
 from holdfast.control.states import RunState
 from holdfast.control.upgrades import Upgrade, forget, interrupted, note
 from holdfast.errors import ConflictError, HoldfastError, NotFoundError, RunFailedError
 from holdfast.faults import fault_point
 from holdfast.savepoint.store import Progress, Savepoint, SavepointStore, silent
-from holdfast.storage.processes import is_alive
 
 _POLL_SECONDS = 0.1
 Say = Callable[[str], None]
@@ -46,17 +45,6 @@ class Place:
     @property
     def savepoints(self) -> SavepointStore:
         return SavepointStore(self.settings.savepoints)
-
-
-def directory_of(row: JobRow) -> JobDirectory:
-    return JobDirectory.at(Path(row.spec["directory"]))
-
-
-def is_running(row: JobRow) -> bool:
-    lease = directory_of(row).lease.read()
-    return (
-        lease is not None and bool(lease.owner) and is_alive(lease.pid, lease.process_started)
-    )
 
 
 def ask(registry: Registry, row: JobRow, kind: str) -> None:
@@ -102,7 +90,7 @@ def rescale(place: Place, row: JobRow, parallelism: int, *, timeout: float) -> O
     if identity is not None and identity.parallelism == parallelism:
         if not is_running(row):
             place.say(f"the state has {parallelism} partitions already; the job is resumed")
-            run_detached(launch, place.settings, master=None)
+            restart_detached(launch, place.settings)
         return outcome(row, identity.timelines[-1].origin)
     epoch = directory.last_committed()
     if epoch is None:
@@ -188,7 +176,7 @@ def upgrade(
             place.say(f"{app} starts from savepoint {savepoint}")
             _start(place, new, savepoint, sinks=None)
         elif not is_running(row):
-            run_detached(new, place.settings, master=None)
+            restart_detached(new, place.settings)
         fault_point("operation.started")
         _watch(place, row, healthy_epochs, timeout=timeout)
     except HoldfastError as error:
@@ -275,7 +263,7 @@ def _suspended(place: Place, row: JobRow, label: str, *, timeout: float) -> Save
 
 def _start(place: Place, launch: Launch, origin: str, *, sinks: SinkChoice | None) -> None:
     going = replace(launch, start_from=origin, sink_choice=sinks)
-    run_detached(going, place.settings, master=None)
+    restart_detached(going, place.settings)
 
 
 def _start_back(place: Place, launch: Launch, origin: str) -> None:
@@ -299,7 +287,7 @@ def _start_or_resume(
         place.say(f"refused ({error.name}); the job is resumed as it was")
         if not is_running(row):
             before = Launch.from_spec(row.name, row.spec)
-            run_detached(before, place.settings, master=None)
+            restart_detached(before, place.settings)
         raise
 
 

@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-HIDDEN = "********"
+from holdfast.storage.known_secrets import HIDDEN, hide
+
+__all__ = ["HIDDEN", "SECRET_NAME", "redacted", "redacted_text"]
+
 SECRET_NAME = re.compile(
     r"passw|secret|token|credential|access[._-]?key|account[._-]?key|api[._-]?key|service[._-]?key"
     r"|private[._-]?key|auth[._-]?params|basic[._-]?auth|jaas|http[._-]?headers"
@@ -28,7 +31,7 @@ _PEM = re.compile(
 
 def redacted_text(text: str) -> str:
     """Free text, such as an error or a line of a log."""
-    text = _PEM.sub(HIDDEN, text)
+    text = _PEM.sub(HIDDEN, hide(text))
     text = _URL_USER.sub(f"{HIDDEN}@", text)
     text = _URL_QUERY.sub(rf"\1{HIDDEN}", text)
     return _ASSIGNED.sub(rf"\1{HIDDEN}", text)

@@ -24,6 +24,7 @@ from holdfast.control.database import BUSY_SECONDS, Database
 from holdfast.control.states import RunState
 from holdfast.errors import HoldfastError, NotFoundError, RunFailedError, UsageError
 from holdfast.failure import FailureClass, classify
+from holdfast.storage.known_secrets import hide, hide_in
 from holdfast.types import check_name
 
 __all__ = ["AttemptRow", "JobRow", "Registry", "RunState"]
@@ -351,7 +352,8 @@ class Registry:
     # -- events and requests --------------------------------------------------------
 
     def add_event(self, job_id: str, event: JobEvent) -> None:
-        values = {"job_id": job_id, **vars(event), "data": dict(event.data)}
+        values = {"job_id": job_id, **vars(event)}
+        values |= {"text": hide(event.text), "data": hide_in(dict(event.data))}
         with self._database.write() as connection:
             connection.execute(insert(tables.events).values(values))
 
@@ -552,7 +554,7 @@ def _attempt(row: Row[Any]) -> AttemptRow:
 
 
 def _error_json(error: HoldfastError | None) -> Any:
-    return None if error is None else json.loads(error.to_json())
+    return None if error is None else hide_in(json.loads(error.to_json()))
 
 
 def _is_prefix(text: str, job_id: str) -> bool:

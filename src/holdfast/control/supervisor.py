@@ -14,7 +14,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -122,10 +122,13 @@ class Supervisor:
         job: JobRow,
         reporter: Reporter,
         *,
+        room: Callable[[], AbstractContextManager[None]] = nullcontext,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._request, self._registry, self._row = request, registry, job
+        """`room` refuses a job that the machine has no room for; nobody else takes it before
+        the job is ours."""
+        self._request, self._registry, self._row, self._room = request, registry, job, room
         self._reporter, self._chance = reporter, chance
         self._clock = clock or SystemClock()
         self._job = request.job
@@ -148,9 +151,10 @@ class Supervisor:
         """Until the job ends; raises what made it fail."""
         before = self._directory.lease.read()
         self._left_by_host = before.host if before else None
-        self._lease = self._directory.lease.acquire(
-            self._say_waiting, take_over=self._request.take_over
-        )
+        with self._room():
+            self._lease = self._directory.lease.acquire(
+                self._say_waiting, take_over=self._request.take_over
+            )
         state, error = RunState.FAILED, None
         try:
             # Not before the job is ours: a start that is refused must not change what is

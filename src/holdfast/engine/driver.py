@@ -57,6 +57,7 @@ from holdfast.guarantees import Guarantee, end_to_end, require
 from holdfast.job.graph import JobGraph
 from holdfast.job.job import Job
 from holdfast.storage.files import make_directory
+from holdfast.storage.known_secrets import hidden_in_files
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,13 @@ class AttemptRequest:
 
 def run_attempt(request: AttemptRequest) -> bool:
     """Run until the query ends. True: it ended by itself; False: it was asked to stop."""
+    # The attempt before may have been killed before it could look into its own log.
+    numbers = (request.attempt, request.attempt - 1)
+    with hidden_in_files([request.directory.attempt_log(number) for number in numbers]):
+        return _run_attempt(request)
+
+
+def _run_attempt(request: AttemptRequest) -> bool:
     job, directory = request.job, request.directory
     timings, began = dict[str, float](), time.monotonic()
 

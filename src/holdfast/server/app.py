@@ -34,6 +34,7 @@ from holdfast.server.service.backend import server_folder
 
 logger = logging.getLogger(__name__)
 _LOOK_AFTER_SECONDS = 1.0
+_PRUNE_SECONDS = 3600.0
 _GROUPS = (jobs, operations, savepoints, state, machine, events, login)
 
 
@@ -85,6 +86,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     tasks = [
         asyncio.create_task(app.state.watcher.run()),
         asyncio.create_task(_look_after(app.state.service)),
+        asyncio.create_task(_prune(app.state.service)),
     ]
     if app.state.connections is not None:
         tasks.append(asyncio.create_task(app.state.connections.watch()))
@@ -105,3 +107,16 @@ async def _look_after(service: Service) -> None:
         except HoldfastError as error:
             logger.warning("operations could not be looked after name=%s", error.name)
         await asyncio.sleep(_LOOK_AFTER_SECONDS)
+
+
+async def _prune(service: Service) -> None:
+    """At the start, and once an hour."""
+    while True:
+        try:
+            gone = await run_in_threadpool(service.operations.prune)
+        except (HoldfastError, OSError) as error:
+            logger.warning("old operations could not be removed reason=%s", error)
+        else:
+            if gone:
+                logger.info("old operations removed number=%d", gone)
+        await asyncio.sleep(_PRUNE_SECONDS)

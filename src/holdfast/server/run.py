@@ -21,6 +21,7 @@ from holdfast.server.access.tokens import COMMANDS
 from holdfast.server.app import access_for, create_app
 from holdfast.server.connections import Connections
 from holdfast.server.listening import Listening, listening_of
+from holdfast.server.privileges import refuse_new_privileges, require_ordinary_user
 from holdfast.server.service import Service
 from holdfast.server.service.backend import server_folder
 from holdfast.server.ui import add_pages
@@ -52,8 +53,8 @@ def serve(
     """Until SIGINT or SIGTERM. Jobs and operations go on without it."""
     settings = loaded.values
     listening = listening_of(settings, insecure=insecure)
-    if os.geteuid() == 0:
-        logger.warning("the server runs as root, and so does every job that it starts")
+    require_ordinary_user(os.geteuid(), allow_root=settings.server_allow_root)
+    refuse_new_privileges()
     with ExitStack() as stack:
         stack.enter_context(_only_one(loaded))
         service = Service(loaded)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from holdfast.errors import SettingsError
 from holdfast.kafka_access import REFERENCE
+from holdfast.storage.known_secrets import remember
 
 
 def resolve(text: str) -> str:
@@ -16,6 +17,12 @@ def resolve(text: str) -> str:
 
 
 def _value(found: re.Match[str]) -> str:
+    value = _looked_up(found)
+    remember(value)
+    return value
+
+
+def _looked_up(found: re.Match[str]) -> str:
     kind, name = found[1], found[2]
     if kind == "env":
         value = os.environ.get(name)

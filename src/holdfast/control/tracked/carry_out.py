@@ -10,12 +10,10 @@ from typing import Any
 from holdfast.checkpoint.record import time_text
 from holdfast.clock import SystemClock
 from holdfast.control.forks import prepare_fork, promote
-from holdfast.control.launch import Launch, run_detached
+from holdfast.control.launch import Launch, restart_detached, run_detached
 from holdfast.control.operations import (
     Place,
     ask,
-    directory_of,
-    is_running,
     outcome,
     rescale,
     roll_back,
@@ -24,6 +22,7 @@ from holdfast.control.operations import (
 )
 from holdfast.control.registry import JobRow
 from holdfast.control.runner import runtime_config
+from holdfast.control.running import directory_of, is_running
 from holdfast.control.savepoints import canonical_copy, take_canonical, take_savepoint
 from holdfast.control.tracked import kinds, plans
 from holdfast.control.tracked.record import Operation
@@ -160,7 +159,7 @@ def _roll_back(place: Place, operation: Operation, told: kinds.RollBack) -> dict
     if operation.tries > 1 and _was_taken_back(row, operation):
         # Going back once more would undo what the job has done since.
         if not is_running(row):
-            run_detached(Launch.from_spec(row.name, row.spec), place.settings, master=None)
+            restart_detached(Launch.from_spec(row.name, row.spec), place.settings)
         return asdict(outcome(row, told.origin))
     done = roll_back(
         place,

@@ -10,10 +10,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from holdfast.control.launch import places
+from holdfast.control.launch import of_server
+from holdfast.control.tracked.cancelling import finish_cancel
 from holdfast.control.tracked.kinds import KINDS
 from holdfast.control.tracked.log import OperationLog
-from holdfast.control.tracked.record import Operation
+from holdfast.control.tracked.record import Operation, OperationState
 from holdfast.errors import RunFailedError
 from holdfast.storage.processes import is_alive
 
@@ -52,7 +53,7 @@ class Dispatcher:
             self._started[operation.id] = os.posix_spawn(
                 sys.executable,
                 command,
-                os.environ | places(self._settings),
+                of_server(self._settings),
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_DUP2, output.fileno(), 1),
@@ -68,13 +69,25 @@ class Dispatcher:
                 if _has_ended(pid):
                     del self._started[operation_id]
         for operation in self._log.open():
-            if self._is_cared_for(operation):
+            if operation.state is OperationState.CANCELLING:
+                self._finish_cancel(operation)
+            elif self._is_cared_for(operation):
                 continue
-            if operation.tries < MOST_TRIES:
+            elif operation.tries < MOST_TRIES:
                 logger.info("operation begun again id=%s kind=%s", operation.id, operation.kind)
                 self.start(operation)
             else:
                 self._log.interrupt(operation.id, _given_up(operation))
+
+    def _finish_cancel(self, operation: Operation) -> None:
+        """Whoever asked for it may have died before it was done."""
+        worker = operation.worker
+        if worker is not None and worker.host != socket.gethostname():
+            return
+        try:
+            finish_cancel(self._log, operation)
+        except RunFailedError as error:  # the other operations are to be looked after, too
+            logger.warning("operation not cancelled id=%s name=%s", operation.id, error.name)
 
     def _is_cared_for(self, operation: Operation) -> bool:
         if operation.id in self._started:

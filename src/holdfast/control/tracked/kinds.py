@@ -125,8 +125,15 @@ class Kind:
     """Whether it keeps other operations from the job meanwhile."""
     starts: bool = False
     """Whether a job that did not run does afterwards, and so needs room on the machine."""
+    restarts: bool = False
+    """Whether a job that runs is stopped, and goes on."""
     fix: str = "give it again: it goes on where it was."
     """What to do if it was cut short, and is not tried again."""
+
+    @property
+    def needs_room(self) -> bool:
+        """Whether nobody else may take the room of the job meanwhile."""
+        return self.starts or self.restarts
 
     def read(self, parameters: Mapping[str, Any]) -> Any:
         """As stored; what another version has added is left out."""
@@ -143,11 +150,11 @@ KINDS = {
         Kind(name="suspend", parameters=End),
         Kind(name="cancel", parameters=End),
         Kind(name="savepoint", parameters=TakeSavepoint, fix="take it again."),
-        Kind(name="rescale", parameters=Rescale),
-        Kind(name="rollback", parameters=RollBack),
-        Kind(name="upgrade", parameters=Upgrade),
+        Kind(name="rescale", parameters=Rescale, restarts=True),
+        Kind(name="rollback", parameters=RollBack, restarts=True),
+        Kind(name="upgrade", parameters=Upgrade, restarts=True),
         Kind(name="fork", parameters=Fork, starts=True),
-        Kind(name="promote", parameters=Promote),
+        Kind(name="promote", parameters=Promote, restarts=True),
         Kind(name="verify", parameters=OfSavepoint, exclusive=False, fix="verify it again."),
         Kind(name="export", parameters=OfSavepoint, exclusive=False, fix="export it again."),
         Kind(name="plan", parameters=Plan, exclusive=False, fix="ask for the plan again."),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, func, insert, select, tuple_, update
+from sqlalchemy import Row, delete, func, insert, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
 from holdfast.clock import Clock, SystemClock
@@ -17,20 +17,23 @@ from holdfast.control.registry import Registry
 from holdfast.control.tables import operations as table
 from holdfast.control.tracked.record import (
     OPEN,
+    WANTED,
     Operation,
     OperationProgress,
     OperationState,
     OperationWorker,
 )
 from holdfast.errors import ConflictError, HoldfastError, NotFoundError
+from holdfast.storage.known_secrets import hide_in
 
 MOST_LINES = 200
 """What an operation says is kept up to this many lines, the newest."""
+_WITHOUT_LIMIT = 2**31
 
 
 class OperationLog:
     def __init__(self, registry: Registry, clock: Clock | None = None) -> None:
-        self._database = registry.database
+        self.registry, self._database = registry, registry.database
         self._clock = clock or SystemClock()
 
     def add(
@@ -84,7 +87,7 @@ class OperationLog:
         return ConflictError(
             "OPERATION_RUNNING",
             f"{which} on job {job!r} is not over yet.",
-            fix="wait for its end; a job has one operation at a time.",
+            fix="wait for its end, or cancel it; a job has one operation at a time.",
             operation=None if row is None else row.id,
             job=job,
         )
@@ -106,7 +109,7 @@ class OperationLog:
             raise NotFoundError(
                 "OPERATION_NOT_FOUND",
                 f"there is no operation {operation_id!r}.",
-                fix="GET /api/v1/operations lists them.",
+                fix="`holdfast operation list` and GET /api/v1/operations list them.",
             )
         return _operation(row)
 
@@ -146,10 +149,32 @@ class OperationLog:
         with self._database.read() as connection:
             return [_operation(row) for row in connection.execute(query)]
 
+    # -- old ones ----------------------------------------------------------------------
+
+    def ended_beyond(self, kept: int, *, before: datetime, limit: int) -> list[str]:
+        """Ids of those that are over since `before`, without the newest `kept`."""
+        newest = table.c.created.desc(), table.c.id.desc()
+        over = table.c.state.not_in([each.value for each in OPEN])
+        beyond = select(table.c.id, table.c.ended).where(over).order_by(*newest).offset(kept)
+        # An offset without a limit is not known to SQLite.
+        old = beyond.limit(_WITHOUT_LIMIT).subquery()
+        query = select(old.c.id).where(old.c.ended < before).limit(limit)
+        with self._database.read() as connection:
+            return list(connection.execute(query).scalars())
+
+    def forget(self, operation_ids: Sequence[str]) -> None:
+        with self._database.write() as connection:
+            connection.execute(
+                delete(table).where(
+                    table.c.id.in_(operation_ids),
+                    table.c.state.not_in([each.value for each in OPEN]),
+                )
+            )
+
     # -- the process that carries it out ----------------------------------------------
 
     def hand_out(self, operation: Operation) -> Operation | None:
-        """To one more process; None if somebody else has done that, or if it is over."""
+        """To one more process; None if somebody else has done that, or nobody wants it now."""
         return self._advance(operation.id, operation.tries, {"tries": operation.tries + 1})
 
     def begin(self, operation_id: str, tries: int, worker: OperationWorker) -> Operation | None:
@@ -173,7 +198,7 @@ class OperationLog:
                 .where(
                     table.c.id == operation_id,
                     table.c.tries == tries,
-                    table.c.state.in_([each.value for each in OPEN]),
+                    table.c.state.in_([each.value for each in WANTED]),
                 )
                 .values(updated=self._clock.now(), **values)
                 .returning(table)
@@ -200,6 +225,23 @@ class OperationLog:
     def interrupt(self, operation_id: str, error: HoldfastError) -> None:
         self._end(operation_id, OperationState.INTERRUPTED, error=json.loads(error.to_json()))
 
+    def begin_cancel(self, operation_id: str) -> Operation | None:
+        """From here on no process begins it any more; None if nobody is to carry it out."""
+        with self._database.write() as connection:
+            row = connection.execute(
+                update(table)
+                .where(
+                    table.c.id == operation_id,
+                    table.c.state.in_([each.value for each in WANTED]),
+                )
+                .values(state=OperationState.CANCELLING.value, updated=self._clock.now())
+                .returning(table)
+            ).one_or_none()
+        return None if row is None else _operation(row)
+
+    def cancel(self, operation_id: str, error: HoldfastError) -> None:
+        self._end(operation_id, OperationState.CANCELLED, error=json.loads(error.to_json()))
+
     def _end(self, operation_id: str, state: OperationState, **values: Any) -> None:
         values |= {"state": state.value, "ended": self._clock.now(), "holds": None}
         with self._database.write() as connection:
@@ -210,8 +252,14 @@ class OperationLog:
         connection.execute(
             update(table)
             .where(table.c.id == operation_id, table.c.state.in_([each.value for each in OPEN]))
-            .values(updated=self._clock.now(), **values)
+            .values(updated=self._clock.now(), **_without_secrets(values))
         )
+
+
+def _without_secrets(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of what has been said: the process may know some."""
+    told = ("lines", "progress", "result", "error")
+    return {name: hide_in(value) if name in told else value for name, value in values.items()}
 
 
 def _same(known: Operation, job: str, kind: str, parameters: Mapping[str, Any]) -> Operation:

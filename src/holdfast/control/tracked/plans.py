@@ -10,9 +10,10 @@ from typing import Any
 from holdfast.clock import SystemClock
 from holdfast.control.forks import promotion_plan, rehearsal_of
 from holdfast.control.launch import Launch
-from holdfast.control.operations import Place, directory_of, going_back
+from holdfast.control.operations import Place, going_back
 from holdfast.control.registry import JobRow
 from holdfast.control.restore_check import check_restore
+from holdfast.control.running import directory_of
 from holdfast.control.savepoints import take_savepoint
 from holdfast.control.tracked import kinds
 from holdfast.errors import NotFoundError, UsageError

@@ -16,6 +16,10 @@ class OperationState(StrEnum):
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
+    CANCELLING = "CANCELLING"
+    """Somebody does not want it any more; it holds the job until its process is gone."""
+    CANCELLED = "CANCELLED"
+    """It was ended on purpose; the error says what to do about the job."""
     INTERRUPTED = "INTERRUPTED"
     """Its process died, and it is not tried again; the error says what to do."""
 
@@ -24,7 +28,9 @@ class OperationState(StrEnum):
         return self in OPEN
 
 
-OPEN = (OperationState.PENDING, OperationState.RUNNING)
+WANTED = (OperationState.PENDING, OperationState.RUNNING)
+"""To be carried out, by whatever process."""
+OPEN = (*WANTED, OperationState.CANCELLING)
 
 
 @dataclass(frozen=True, kw_only=True)

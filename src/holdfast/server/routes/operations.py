@@ -62,6 +62,15 @@ def get_operation(operation: OperationId, service: ServiceHere) -> models.Operat
     return service.operations.get(operation)
 
 
+@routes.post("/operations/{operation}/cancel")
+def cancel_operation(
+    operation: OperationId, service: ServiceHere, actor: ActorHere
+) -> models.Operation:
+    """End it: its process is killed, and the job can have another operation. The error of the
+    operation says how the job is now. To end a job, cancel the job."""
+    return service.operations.cancel(actor, operation)
+
+
 @routes.post("/jobs", **ACCEPTED)
 def start_job(
     body: requests.StartRequest,

@@ -12,9 +12,9 @@ from holdfast.checkpoint.identity import JobIdentity
 from holdfast.checkpoint.record import EpochStatus
 from holdfast.client import models
 from holdfast.control.job_views import came_from, measured, per_second, process_is_there
-from holdfast.control.operations import directory_of, is_running
 from holdfast.control.redaction import redacted
 from holdfast.control.registry import AttemptRow, JobRow
+from holdfast.control.running import directory_of, is_running
 from holdfast.control.states import RunState
 from holdfast.control.tracked.record import Operation
 from holdfast.errors import ConflictError, HoldfastError

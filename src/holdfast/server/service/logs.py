@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.client import models
-from holdfast.control.operations import directory_of
 from holdfast.control.redaction import redacted_text
+from holdfast.control.running import directory_of
 from holdfast.errors import NotFoundError
 from holdfast.server.service.backend import Backend
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 
 import holdfast
 from holdfast.client import models
@@ -25,6 +26,7 @@ class MachineService:
         return models.ServerInfo(
             version=holdfast.__version__,
             spark=importlib.metadata.version("pyspark"),
+            python=sys.executable,
             started=self._began,
             home=str(settings.home),
             storage=str(settings.storage),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,13 @@ from holdfast.client import models, requests
 from holdfast.control.job_files import allowed_file, declared_jobs
 from holdfast.control.launch import Launch
 from holdfast.control.registry import JobRow
-from holdfast.control.session import (
-    Claim,
-    budget_of,
-    claim_of,
-    claim_of_new,
-    held_claims,
-    require_room,
-)
+from holdfast.control.session import room_for, wanted_claim
+from holdfast.control.tracked.cancelling import cancel
 from holdfast.control.tracked.kinds import KINDS
 from holdfast.control.tracked.plans import PLANNED
+from holdfast.control.tracked.pruning import prune
 from holdfast.control.tracked.record import OperationState
-from holdfast.errors import NotFoundError, UsageError
+from holdfast.errors import ConflictError, UsageError, shorten
 from holdfast.server.access.roles import Actor, Role
 from holdfast.server.service import convert
 from holdfast.server.service.backend import Backend
@@ -34,7 +29,6 @@ from holdfast.server.service.jobs import JobService
 class OperationService:
     def __init__(self, backend: Backend, jobs: JobService) -> None:
         self._backend, self._jobs = backend, jobs
-        self._starting = threading.Lock()
 
     # -- reading ----------------------------------------------------------------------
 
@@ -115,6 +109,23 @@ class OperationService:
             job = line["job"] = found.manifest.identity.name
             return self._ask(actor, job, request.kind, {"savepoint": savepoint}, line)
 
+    def cancel(self, actor: Actor, operation_id: str) -> models.Operation:
+        """End the process that is at it, and let the job have another operation."""
+        with self._backend.audit.change(
+            actor, "cancel operation", operation=operation_id
+        ) as line:
+            actor.require(Role.OPERATOR)
+            line["job"] = self._backend.operations.get(operation_id).job
+            ended = cancel(self._backend.operations, operation_id, asked_by=actor.name)
+            return convert.operation(ended)
+
+    def prune(self) -> int:
+        """Forget old ones; how many."""
+        backend = self._backend
+        kept = backend.settings.server_operations_kept
+        logs = backend.dispatcher.logs
+        return prune(backend.operations, logs, kept=kept, clock=backend.clock)
+
     def _ask(
         self,
         actor: Actor,
@@ -125,10 +136,7 @@ class OperationService:
         *,
         key: str | None = None,
     ) -> models.Operation:
-        # One after the other: two starts must not both find the last place free.
-        with self._starting:
-            if KINDS[kind].starts and not self._is_known(actor, key):
-                self._require_room(job, parameters.get("parallelism"))
+        with self._room(actor, job, kind, parameters.get("parallelism"), key):
             operation, new = self._backend.operations.add(
                 job,
                 kind,
@@ -142,31 +150,16 @@ class OperationService:
             self._backend.dispatcher.start(operation)
         return convert.operation(operation)
 
-    def _is_known(self, actor: Actor, key: str | None) -> bool:
-        return self._backend.operations.by_key(actor.name, key) is not None
-
-    # -- room on the machine ----------------------------------------------------------
-
-    def claims(self) -> list[Claim]:
-        """Of jobs that run, and of those that are about to."""
-        settings = self._backend.settings
-        claims = {each.job: each for each in held_claims(self._backend.registry, settings)}
-        for operation in self._backend.operations.open():
-            if KINDS[operation.kind].starts:
-                wanted = operation.parameters.get("parallelism")
-                claims.setdefault(operation.job, self._claim(operation.job, wanted))
-        return [*claims.values()]
-
-    def _claim(self, job: str, parallelism: int | None) -> Claim:
-        try:
-            row = self._backend.registry.job(job)
-        except NotFoundError:
-            return claim_of_new(job, parallelism, self._backend.settings)
-        return claim_of(row, self._backend.settings)
-
-    def _require_room(self, job: str, parallelism: int | None) -> None:
-        budget = budget_of(self._backend.settings)
-        require_room(self._claim(job, parallelism), self.claims(), budget)
+    def _room(
+        self, actor: Actor, job: str, kind: str, parallelism: int | None, key: str | None
+    ) -> AbstractContextManager[None]:
+        """For a start; one that is asked for again has got its room."""
+        backend = self._backend
+        known = backend.operations.by_key(actor.name, key) is not None
+        if known or not KINDS[kind].starts:
+            return nullcontext()
+        wanted = wanted_claim(backend.registry, job, parallelism, backend.settings)
+        return room_for(backend.registry, wanted, backend.settings)
 
     # -- from what was asked to what is kept ------------------------------------------
 
@@ -192,10 +185,12 @@ class OperationService:
             self._require_origin(request.start_from)
         known = self._known_launch(app)
         job = request.name or request.job or self._only_job(app)
+        directory = known.directory if known else app.parent
+        _require_directory(directory, request.directory)
         parameters = request.parameters() | {
             "app": str(app),
             "job_name": request.job,
-            "directory": str(known.directory if known else app.parent),
+            "directory": str(directory),
         }
         del parameters["job"]
         return job, parameters
@@ -204,6 +199,7 @@ class OperationService:
         launch = Launch.from_spec(row.name, row.spec)
         if request.savepoint is not None:
             self._backend.savepoints.by_id(request.savepoint)
+        _require_directory(launch.directory, request.directory)
         own_code = request.app is None
         return {
             "of": request.savepoint or row.name,
@@ -241,6 +237,17 @@ class OperationService:
                 fix='say which: "job": NAME.',
             )
         return jobs[0]
+
+
+def _require_directory(directory: Path, expected: str | None) -> None:
+    """Relative paths of a job start there. It can be asked for, but not chosen from afar."""
+    if expected not in (None, str(directory)):
+        raise ConflictError(
+            "DIRECTORY_DIFFERS",
+            f"it would run in {directory}, and not in {shorten(expected)}; relative paths of "
+            "sources and sinks start there.",
+            fix="leave the directory out, or start the job with `holdfast run` in that one.",
+        )
 
 
 def _place(cursor: str | None) -> tuple[datetime, str] | None:

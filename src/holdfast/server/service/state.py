@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.client import models
-from holdfast.control.launch import places
+from holdfast.control.launch import of_server
 from holdfast.control.state_views import StateViews
 from holdfast.errors import ConflictError, HoldfastError, RunFailedError
 from holdfast.savepoint.queries import Answer, Guard, StateView, counts, diff, plain, quoted
@@ -137,7 +137,7 @@ class StateService:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env=os.environ | places(settings),
+            env=of_server(settings),
         )
         self._process = process
         try:
