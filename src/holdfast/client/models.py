@@ -408,6 +408,7 @@ class ClusterMember(Answer):
     pid: int | None
     cores: int | None
     cores_used: int | None
+    executors: list[int] = Field(description="Processes in which a worker runs tasks of jobs.")
     memory: str | None
     since: datetime | None
 
