@@ -93,6 +93,7 @@ class JobDetails(JobSummary):
     backend: str | None
     code: str
     came_from: str | None
+    forked_from: str | None = Field(description="The job that it was forked from, if any.")
     app: str | None
     directory: str
     spec: dict[str, Any]
