@@ -18,7 +18,9 @@ from holdfast.server.service.graph import graph_of
 from holdfast.server.service.jobs import identity_of, rows_per_second
 
 LOOKED_AT = 200
-"""Epochs that positions, growth and rates are made of."""
+"""Epochs that positions and growth are made of."""
+NEWEST = 20
+"""Epochs that rates, and whether a job falls behind, are made of."""
 MOST_FAILURES = 100
 
 
@@ -28,8 +30,8 @@ class HistoryService:
         self._registry = backend.registry
         self._totals = Totals(backend.registry)
 
-    def _committed(self, row: JobRow) -> list[EpochRecord]:
-        found = self._registry.epochs(row.id, LOOKED_AT)
+    def _committed(self, row: JobRow, looked_at: int = LOOKED_AT) -> list[EpochRecord]:
+        found = self._registry.epochs(row.id, looked_at)
         return [record for record in found if record.status is EpochStatus.COMMITTED]
 
     # -- as it was --------------------------------------------------------------------
@@ -131,7 +133,7 @@ class HistoryService:
 
     def graph(self, job: str) -> models.Graph:
         row = self._backend.job(job)
-        return graph_of(identity_of(row), self._committed(row)[-20:])
+        return graph_of(identity_of(row), self._committed(row, NEWEST))
 
     def health(self, job: str) -> models.Health:
         row = self._backend.job(job)
@@ -149,7 +151,7 @@ class HistoryService:
             return models.Health(job=row.name, status="stopped", reasons=[])
         if row.state is RunState.RESTARTING:
             reasons.append("it is waiting to be restarted")
-        committed = self._committed(row)[-20:]
+        committed = self._committed(row, NEWEST)
         if _falls_behind(committed):
             reasons.append("it falls behind: its sources have more and more to read")
         return models.Health(
