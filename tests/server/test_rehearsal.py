@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from holdfast.cli.main import main
 from holdfast.client.requests import CompareRequest, PromoteRequest
 from holdfast.errors import AccessError, ConflictError, NotFoundError
 from server.rehearsed import rehearse
@@ -70,3 +73,18 @@ def test_the_plan_of_a_promotion_says_what_becomes_of_the_output(forked: Live) -
     (out,) = plan["sinks"]
     assert (out["uid"], out["epochs"], out["rows"], out["choice"]) == ("out", 2, 6, "rewind")
     assert plan["beyond"]
+
+
+def test_the_command_line_says_the_same(
+    forked: Live, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = ["--home", str(forked.home)]
+    assert main(["diff", "wiki", "v2", *home, "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    with forked.client() as client:
+        found = client.wait(client.ask("wiki", CompareRequest(other="v2"))).result
+    assert found == told | {"samples_cut": False}
+    assert main(["diff", "wiki", "v2", *home]) == 1
+    shown = capsys.readouterr().out
+    assert "source edits: v2 has read 1 file that wiki has not" in shown
+    assert "ROWS IN BOTH" in shown and "out, ONLY IN" in shown
