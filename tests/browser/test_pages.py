@@ -6,7 +6,7 @@ import os
 import socket
 from datetime import datetime, timedelta
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from browser.conftest import Visiting
 from browser.history import History
@@ -30,6 +30,23 @@ def test_jobs_can_be_seen_filtered_and_opened(looking: Visiting) -> None:
         expect(page.locator("canvas")).to_have_count(4)
         seen.button("Older").click()
         expect(page.get_by_role("rowheader", name="34", exact=True)).to_be_visible()
+
+
+def test_something_is_seen_before_the_scripts_have_come(looking: Visiting) -> None:
+    with looking() as seen:
+        held: list[Route] = []
+
+        def hold(route: Route) -> None:
+            held.append(route)
+
+        seen.page.route("**/quasar.umd.prod.js", hold)
+        seen.page.goto(f"{seen.site.url}/", wait_until="commit")
+        first = seen.page.locator("#first")
+        expect(first.get_by_text("holdfast")).to_be_visible()
+        expect(seen.page.locator(".page")).to_have_count(0)
+        held[0].continue_()
+        expect(seen.row("wiki-diffs")).to_be_visible()
+        expect(first).to_be_hidden()
 
 
 def test_a_page_follows_a_job_that_fails_and_comes_back(looking: Visiting, past: Site) -> None:

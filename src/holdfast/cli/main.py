@@ -36,6 +36,7 @@ from holdfast.cli import (
     savepoint,
     server,
     state,
+    threads,
     wikipedia,
 )
 from holdfast.cli.output import clean, plain, write_line
@@ -64,6 +65,7 @@ app.command("diff")(rehearse.diff)
 app.command("promote")(rehearse.promote)
 app.command("logs")(logs.logs)
 app.command("events")(logs.events)
+app.command("threads")(threads.threads)
 app.command("ps")(jobs.ps)
 app.command("show")(jobs.show)
 app.command("attempts")(jobs.attempts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +36,6 @@ from holdfast.cli.run import (
 if TYPE_CHECKING:
     from holdfast.control.launch import Launch
     from holdfast.control.operations import Place
-    from holdfast.control.output_diff import OutputDiff
 
 
 def fork(
@@ -142,15 +141,17 @@ def diff(
     Exit code 1 if they differ.
     """
     from holdfast.control.output_diff import compared
+    from holdfast.control.output_summary import summary
     from holdfast.control.running import directory_of
 
     with open_registry(home) as registry:
         first, second = (directory_of(registry.job(each)) for each in (job, other))
     found = compared(first, second, sink=sink, limit=limit)
+    told = summary(found)
     if json_output:
-        output.print_json(_record(found))
+        output.print_json(told)
     else:
-        _show(found)
+        _show(told)
     return 0 if found.same else 1
 
 
@@ -190,101 +191,43 @@ def promote(
 # -- a comparison, shown ------------------------------------------------------------------
 
 
-def _show(found: OutputDiff) -> None:
-    first, second = found.first, found.second
-    for side in (first, second):
+def _show(told: Mapping[str, Any]) -> None:
+    from holdfast.control.output_summary import column_lines, input_lines
+
+    for side in told["jobs"]:
         output.write_line(
-            f"job {side.job}: epochs after {side.after} up to {side.epoch}, now in timeline "
-            f"{side.timeline}"
+            f"job {side['job']}: epochs after {side['after']} up to {side['epoch']}, now in "
+            f"timeline {side['timeline']}"
         )
-    for line in _input_lines(found):
+    for line in input_lines(told):
         output.write_line(output.clean(line))
+    first, second = (side["job"] for side in told["jobs"])
     rows = [
         {
-            "sink": each.uid,
-            "both": each.both,
-            "first": each.only[0],
-            "second": each.only[1],
+            "sink": each["uid"],
+            "both": each["both"],
+            "first": each["only"][first],
+            "second": each["only"][second],
         }
-        for each in found.sinks
+        for each in told["sinks"]
     ]
     columns = [
         Column(key="sink", title="SINK"),
         Column(key="both", title="ROWS IN BOTH", text=output.count, right=True),
-        Column(key="first", title=f"ONLY IN {first.job}", text=output.count, right=True),
-        Column(key="second", title=f"ONLY IN {second.job}", text=output.count, right=True),
+        Column(key="first", title=f"ONLY IN {first}", text=output.count, right=True),
+        Column(key="second", title=f"ONLY IN {second}", text=output.count, right=True),
     ]
     output.show_rows(rows, columns, as_json=False, empty="They have no sinks of files.")
-    for each in found.sinks:
-        for side, names in zip((first, second), each.columns, strict=True):
-            if names:
-                output.write_line(
-                    output.clean(
-                        f"sink {each.uid}: only {side.job} writes the columns "
-                        f"{', '.join(names)}; the others are compared"
-                    )
-                )
-        if each.samples:
-            shown = list(each.samples[0].row)
+    for line in column_lines(told):
+        output.write_line(output.clean(line))
+    for each in told["sinks"]:
+        if each["samples"]:
+            shown = list(each["samples"][0]["row"])
             output.show_rows(
-                [{"only in": sample.job, **sample.row} for sample in each.samples],
+                [{"only in": sample["job"], **sample["row"]} for sample in each["samples"]],
                 [
-                    Column(key="only in", title=f"{each.uid}, ONLY IN"),
+                    Column(key="only in", title=f"{each['uid']}, ONLY IN"),
                     *(Column(key=name, title=name, text=output.optional) for name in shown),
                 ],
                 as_json=False,
             )
-
-
-def _input_lines(found: OutputDiff) -> Iterator[str]:
-    for each in found.inputs:
-        for side, other, number in (
-            (found.first, found.second, each.only[0]),
-            (found.second, found.first, each.only[1]),
-        ):
-            if number:
-                yield (
-                    f"source {each.uid}: {side.job} has read {number:,} "
-                    f"file{'s' * (number != 1)} that {other.job} has not"
-                )
-    if not found.same_input:
-        yield "They have not read the same: a difference may only mean that one is ahead."
-    elif found.inputs:
-        yield "Both have read the same input."
-
-
-def _record(found: OutputDiff) -> dict[str, Any]:
-    from holdfast.savepoint.queries import plain
-
-    jobs = [found.first.job, found.second.job]
-    return {
-        "jobs": [
-            {
-                "job": side.job,
-                "timeline": side.timeline,
-                "after": side.after,
-                "epoch": side.epoch,
-            }
-            for side in (found.first, found.second)
-        ],
-        "same": found.same,
-        "same_input": found.same_input,
-        "sources": [
-            {"uid": each.uid, "only_read_by": dict(zip(jobs, each.only, strict=True))}
-            for each in found.inputs
-        ],
-        "sinks": [
-            {
-                "uid": each.uid,
-                "same": each.same,
-                "rows": dict(zip(jobs, each.rows, strict=True)),
-                "both": each.both,
-                "only": dict(zip(jobs, each.only, strict=True)),
-                "only_columns": dict(zip(jobs, each.columns, strict=True)),
-                "samples": [
-                    {"job": sample.job, "row": plain(sample.row)} for sample in each.samples
-                ],
-            }
-            for each in found.sinks
-        ],
-    }

@@ -93,6 +93,7 @@ class JobDetails(JobSummary):
     backend: str | None
     code: str
     came_from: str | None
+    forked_from: str | None = Field(description="The job that it was forked from, if any.")
     app: str | None
     directory: str
     spec: dict[str, Any]
@@ -410,6 +411,7 @@ class ClusterMember(Answer):
     pid: int | None
     cores: int | None
     cores_used: int | None
+    executors: list[int] = Field(description="Processes in which a worker runs tasks of jobs.")
     memory: str | None
     since: datetime | None
 

@@ -147,6 +147,20 @@ class PromoteRequest(OperationRequest):
     timeout: Seconds = 180
 
 
+class CompareRequest(OperationRequest):
+    """What a job and its fork, in either order, have written to files since the fork. The
+    comparison is the operation's result; nothing is changed."""
+
+    kind = "compare"
+    other: Name = Field(description="The other one of the two.")
+    sink: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = Field(
+        default=None, description="Only this sink."
+    )
+    limit: Annotated[int, Field(ge=0, le=100)] = Field(
+        default=10, description="Rows to show of each job that the other one has not."
+    )
+
+
 class VerifyRequest(OperationRequest):
     kind = "verify"
 

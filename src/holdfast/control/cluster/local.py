@@ -59,6 +59,8 @@ class MemberStatus:
     address: str
     cores: int | None
     cores_used: int | None
+    executors: tuple[int, ...]
+    """Pids of the JVMs in which it runs tasks of jobs."""
     memory: str | None
     since: datetime
     log: Path
@@ -110,6 +112,7 @@ class LocalCluster:
             address=record.url if is_master else f"{LOOPBACK}:{member.port}",
             cores=None if is_master else record.cores,
             cores_used=None if account is None else account["coresused"],
+            executors=tuple(each.pid for each in ([] if is_master else member.executors())),
             memory=None if is_master else record.memory,
             since=member.since,
             log=self.place.log(member.name),

@@ -82,6 +82,15 @@ def send(process: Process, number: signal.Signals) -> None:
             os.kill(process.pid, number)
 
 
+def was_started_with(process: Process, word: str) -> bool:
+    """Whether a word is among the arguments of a process."""
+    try:
+        arguments = (_PROC / str(process.pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:  # gone meanwhile
+        return False
+    return word.encode() in arguments
+
+
 @cache
 def _boot() -> str:
     """Start times count from the boot, so they repeat after the next one."""

@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from holdfast.checkpoint.record import parse_time, time_text
-from holdfast.control.cluster.processes import Process, family, is_alive
+from holdfast.control.cluster.processes import (
+    Process,
+    family,
+    is_alive,
+    was_started_with,
+)
 from holdfast.errors import CorruptionError, NotFoundError
 from holdfast.storage.files import read_json, write_json
 
 FORMAT = 1
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +39,10 @@ class Member:
     def processes(self) -> list[Process]:
         """What lives of it: itself, its executors, their Python workers."""
         return family(self.process, self.mark)
+
+    def executors(self) -> list[Process]:
+        """The JVMs in which it runs tasks of jobs."""
+        return [each for each in self.processes() if was_started_with(each, _EXECUTOR)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,8 @@ from holdfast.control.operations import (
     upgrade,
     wait_for_end,
 )
+from holdfast.control.output_diff import compared
+from holdfast.control.output_summary import bounded, summary
 from holdfast.control.registry import JobRow
 from holdfast.control.runner import runtime_config
 from holdfast.control.running import directory_of, is_running
@@ -210,6 +212,13 @@ def _promote(place: Place, operation: Operation, told: kinds.Promote) -> dict[st
     return asdict(promote(place, _row(place, operation), told.sink, timeout=told.timeout))
 
 
+def _compare(place: Place, operation: Operation, told: kinds.Compare) -> dict[str, Any]:
+    first, second = (
+        directory_of(place.registry.job(name)) for name in (operation.job, told.other)
+    )
+    return bounded(summary(compared(first, second, sink=told.sink, limit=told.limit)))
+
+
 def _verify(place: Place, operation: Operation, told: kinds.OfSavepoint) -> dict[str, Any]:
     found = place.savepoints.by_id(told.savepoint)
     verify(found, place.progress)
@@ -245,6 +254,7 @@ _HOW: dict[str, Callable[[Place, Operation, Any], dict[str, Any]]] = {
     "upgrade": _upgrade,
     "fork": _fork,
     "promote": _promote,
+    "compare": _compare,
     "verify": _verify,
     "export": _export,
     "plan": _plan,

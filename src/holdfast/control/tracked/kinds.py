@@ -103,6 +103,15 @@ class Promote:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Compare:
+    """What a job and its fork have written since the fork. Changes nothing."""
+
+    other: str
+    sink: str | None = None
+    limit: int = 10
+
+
+@dataclass(frozen=True, kw_only=True)
 class OfSavepoint:
     """Of `verify` and `export`: which savepoint."""
 
@@ -155,6 +164,7 @@ KINDS = {
         Kind(name="upgrade", parameters=Upgrade, restarts=True),
         Kind(name="fork", parameters=Fork, starts=True),
         Kind(name="promote", parameters=Promote, restarts=True),
+        Kind(name="compare", parameters=Compare, exclusive=False, fix="compare them again."),
         Kind(name="verify", parameters=OfSavepoint, exclusive=False, fix="verify it again."),
         Kind(name="export", parameters=OfSavepoint, exclusive=False, fix="export it again."),
         Kind(name="plan", parameters=Plan, exclusive=False, fix="ask for the plan again."),

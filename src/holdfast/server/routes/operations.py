@@ -136,6 +136,7 @@ for _path, _request in (
     ("upgrade", requests.UpgradeRequest),
     ("forks", requests.ForkRequest),
     ("promote", requests.PromoteRequest),
+    ("compare", requests.CompareRequest),
 ):
     _operation(_path, _request)
 

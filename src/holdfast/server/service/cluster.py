@@ -25,6 +25,7 @@ class ClusterService:
                 pid=each.pid,
                 cores=each.cores,
                 cores_used=each.cores_used,
+                executors=list(each.executors),
                 memory=each.memory,
                 since=each.since,
             )

@@ -24,7 +24,9 @@ from holdfast.server.service.graph import graph_of
 from holdfast.server.service.jobs import identity_of
 
 LOOKED_AT = 200
-"""Epochs that positions, growth and rates are made of."""
+"""Epochs that positions and growth are made of."""
+NEWEST = 20
+"""Epochs that rates, and whether a job falls behind, are made of."""
 MOST_FAILURES = 100
 
 
@@ -34,8 +36,8 @@ class HistoryService:
         self._registry = backend.registry
         self._totals = Totals(backend.registry)
 
-    def _measured(self, row: JobRow) -> list[EpochRecord]:
-        return measured(self._registry.epochs(row.id, LOOKED_AT))
+    def _measured(self, row: JobRow, looked_at: int = LOOKED_AT) -> list[EpochRecord]:
+        return measured(self._registry.epochs(row.id, looked_at))
 
     # -- as it was --------------------------------------------------------------------
 
@@ -136,7 +138,7 @@ class HistoryService:
 
     def graph(self, job: str) -> models.Graph:
         row = self._backend.job(job)
-        return graph_of(identity_of(row), self._measured(row)[-20:])
+        return graph_of(identity_of(row), self._measured(row, NEWEST))
 
     def health(self, job: str) -> models.Health:
         row = self._backend.job(job)
@@ -154,7 +156,7 @@ class HistoryService:
             return models.Health(job=row.name, status="stopped", reasons=[])
         if row.state is RunState.RESTARTING:
             reasons.append("it is waiting to be restarted")
-        committed = self._measured(row)[-20:]
+        committed = self._measured(row, NEWEST)
         if _falls_behind(committed):
             reasons.append("it falls behind: its sources have more and more to read")
         return models.Health(

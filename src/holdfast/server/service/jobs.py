@@ -16,6 +16,7 @@ from holdfast.control.redaction import redacted
 from holdfast.control.registry import AttemptRow, JobRow
 from holdfast.control.running import directory_of, is_running
 from holdfast.control.states import RunState
+from holdfast.control.tracked.kinds import KINDS
 from holdfast.control.tracked.record import Operation
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.server.service import convert
@@ -66,6 +67,7 @@ class JobService:
             backend=identity.backend if identity else None,
             code=identity.code if identity else "",
             came_from=came_from(row),
+            forked_from=identity.fork.job if identity and identity.fork else None,
             app=launch.get("app"),
             directory=str(row.spec.get("directory", "")),
             spec=redacted(row.spec),
@@ -90,8 +92,12 @@ class JobService:
         return self._registry.last_attempts().get(row.id)
 
     def _held(self) -> dict[str, Operation]:
-        """Operations that are not over, by job."""
-        return {each.job: each for each in self._backend.operations.open()}
+        """Operations that keep others from a job; a plan, for example, does not."""
+        return {
+            each.job: each
+            for each in self._backend.operations.open()
+            if KINDS[each.kind].exclusive
+        }
 
     def _summary(
         self, row: JobRow, attempt: AttemptRow | None, held: Mapping[str, Operation]

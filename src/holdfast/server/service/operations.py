@@ -175,6 +175,8 @@ class OperationService:
             return row.name, parameters | {"app": str(self._file(request.app))}
         if isinstance(request, requests.RollbackRequest):
             self._require_origin(request.origin)
+        if isinstance(request, requests.CompareRequest):
+            return row.name, parameters | {"other": self._backend.job(request.other).name}
         if isinstance(request, requests.ForkRequest):
             return request.name, self._fork_parameters(row, request)
         return row.name, parameters

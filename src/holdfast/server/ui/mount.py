@@ -5,18 +5,29 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from fastapi import FastAPI
 from nicegui import app as pages_app
 from nicegui import ui
+from nicegui.dependencies import esm_modules
 from starlette.responses import Response
 from starlette.staticfiles import PathLike, StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from holdfast.server.ui.kept import PREFIX, Kept
 from holdfast.server.ui.nonces import Nonces
+from holdfast.server.ui.shell import ANCHOR
+from holdfast.server.ui.widgets.base import LIBRARY
 
 STATIC = Path(__file__).parent / "static"
+FIRST_SIGHT = (
+    '<div id="first" aria-hidden="true"><div class="top-row"><span class="brand">'
+    f'<svg viewBox="0 0 24 24"><path d="{ANCHOR}"/></svg><span>holdfast</span>'
+    "</span></div></div>"
+)
+"""Of the header, while the scripts that draw the page are on their way."""
 
 
 def mount_pages(app: FastAPI) -> None:
@@ -24,8 +35,9 @@ def mount_pages(app: FastAPI) -> None:
 
     logging.getLogger("nicegui").setLevel(logging.ERROR)
     app.mount("/ui", Files(directory=STATIC), name="ui")
-    ui.add_head_html(_head(), shared=True)
     register()
+    ui.add_head_html(_head(), shared=True)
+    ui.add_body_html(FIRST_SIGHT, shared=True)
     pages_app.add_middleware(Nonces)
     ui.run_with(
         app,
@@ -37,6 +49,7 @@ def mount_pages(app: FastAPI) -> None:
         reconnect_timeout=30.0,
         binding_refresh_interval=None,
     )
+    pages_app.add_middleware(Kept)  # behind the server's checks, before all that NiceGUI does
     app.add_middleware(WithServer, server=app)
 
 
@@ -50,8 +63,17 @@ def _head() -> str:
             f'<link rel="stylesheet" href="{address("theme.css")}">',
             f'<link rel="stylesheet" href="{address("pages.css")}">',
             f'<script src="{address("shell.js")}"></script>',
+            *(f'<link rel="modulepreload" href="{each}">' for each in _found_late()),
         ]
     )
+
+
+def _found_late() -> Iterator[str]:
+    """Modules that a browser would hear of only when it has read those that import them."""
+    yield f"{PREFIX}static/dompurify.mjs"
+    for key, module in esm_modules.items():
+        if module.name == LIBRARY:
+            yield f"{PREFIX}esm/{key}/index.js"
 
 
 class Files(StaticFiles):

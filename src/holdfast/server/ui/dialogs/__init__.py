@@ -6,15 +6,18 @@ from holdfast.server.ui.dialogs.points import (
     export_savepoint,
     verify_savepoint,
 )
+from holdfast.server.ui.dialogs.rehearsal import compare, promote
 from holdfast.server.ui.dialogs.restore import fork, rescale, roll_back, upgrade
 from holdfast.server.ui.dialogs.running import resume, stop, take_savepoint
 from holdfast.server.ui.dialogs.start import start
 
 __all__ = [
+    "compare",
     "delete_savepoint",
     "export_savepoint",
     "fork",
     "kill_worker",
+    "promote",
     "rescale",
     "resume",
     "roll_back",

@@ -23,6 +23,9 @@ LOOK_AGAIN = "The choices are other ones now: look at the plan again."
 class Sheet:
     """Enter in a field presses its button, Escape closes it."""
 
+    shows_result = True
+    """Whether the result of its operation is listed as it is."""
+
     def __init__(self, here: Here, title: str, *, go: str, danger: bool = False) -> None:
         self.here = here
         self.key = secrets.token_hex(16)
@@ -36,6 +39,7 @@ class Sheet:
             self.body = element("div", "sheet-body")
             self.notice = Notice()
             self._view = OperationView()
+            self.outcome = element("div", "sheet-outcome")
             with element("div", "ending"):
                 self._close = Button("Cancel", self.close)
                 self.extra = element("span", "why")
@@ -49,7 +53,7 @@ class Sheet:
         """Do it: returns an operation to be followed, or nothing if it is done."""
         raise NotImplementedError
 
-    def done(self) -> None:
+    def done(self, operation: models.Operation) -> None:
         """Called when it has succeeded."""
 
     # -- its life ---------------------------------------------------------------------
@@ -81,14 +85,14 @@ class Sheet:
         if operation is None:
             self.button.busy(False)
             return
-        operation = await self.follow(operation)
+        operation = await self.follow(operation, hide_result=not self.shows_result)
         self.button.busy(False)
         if operation.state == "SUCCEEDED":
             self.body.set_visibility(False)
             self.button.set_visibility(False)
             self.extra.set_visibility(False)
             self._close.label("Close")
-            self.done()
+            self.done(operation)
         else:
             self.key = secrets.token_hex(16)
 

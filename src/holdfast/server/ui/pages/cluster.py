@@ -23,6 +23,7 @@ MEMBERS = (
     Column(name="pid", label="Process", kind="text"),
     Column(name="cores", label="Cores", kind="number"),
     Column(name="cores_used", label="In use", kind="number"),
+    Column(name="executors", label="Executors"),
     Column(name="memory", label="Memory"),
     Column(name="since", label="Since", kind="time"),
     Column(name="actions", label="Actions", kind="actions"),
@@ -99,7 +100,8 @@ def member_row(member: models.ClusterMember, why_not: str) -> dict[str, Any]:
         ]
     return {
         "key": member.name,
-        **member.model_dump(mode="json", exclude={"since"}),
+        **member.model_dump(mode="json", exclude={"since", "executors"}),
+        "executors": ", ".join(f"process {pid}" for pid in member.executors),
         "since": text_of(member.since),
         "actions": actions,
     }

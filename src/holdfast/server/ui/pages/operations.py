@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from holdfast.client import models
 from holdfast.control.tracked.record import OperationState
+from holdfast.server.ui.comparison import Comparison, verdict_of
 from holdfast.server.ui.here import Here, text_of
 from holdfast.server.ui.html import element, text
 from holdfast.server.ui.live import Live
@@ -73,6 +74,7 @@ class OperationsPage:
                         Button("Close", lambda: self._show(""))
                 self._view = OperationView()
                 self._plan = PlanView()
+                self._comparison = Comparison()
             with panel(tight=True):
                 self._table = Table(
                     "Operations",
@@ -115,12 +117,13 @@ class OperationsPage:
         if not operation:
             return
         found = await self._here.ask(self._here.service.operations.get, operation)
-        is_plan = found.kind == "plan"
+        is_plan, is_comparison = found.kind == "plan", found.kind == "compare"
         title = f"Operation {found.id}"
         if self._title.text != title:
             self._title.set_text(title)
-        self._view.operation(found, hide_result=is_plan)
+        self._view.operation(found, hide_result=is_plan or is_comparison)
         self._plan.plan(found.result if is_plan else None)
+        self._comparison.show(found.result if is_comparison else None)
 
 
 def row_of(operation: models.Operation) -> dict[str, Any]:
@@ -156,6 +159,8 @@ def outcome_of(operation: models.Operation) -> str:
         at = operation.progress
         return f"{at.what} {at.done} of {at.total}" if at is not None else ""
     result = operation.result
+    if operation.kind == "compare":
+        return verdict_of(result)[0]
     for name in ("savepoint", "sentence", "id", "timeline"):
         if isinstance(result.get(name), str) and result[name]:
             return str(result[name])

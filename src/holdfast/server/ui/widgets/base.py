@@ -6,8 +6,11 @@ from typing import Any
 
 from nicegui import ui
 
+LIBRARY = "holdfast"
+"""The module that widgets import what they share from."""
 
-class Widget(ui.element, esm={"holdfast": "lib"}):
+
+class Widget(ui.element, esm={LIBRARY: "lib"}):
     """Sends a property only if it is another one."""
 
     def show(self, **props: Any) -> None:

@@ -2,7 +2,7 @@
 import { h } from "vue";
 import { moment, now, pill, spark, written, NONE } from "holdfast";
 
-const NUMERIC = new Set(["number", "rate", "bytes", "seconds", "span"]);
+const NUMERIC = new Set(["number", "rate", "bytes", "seconds", "span", "change", "change-bytes"]);
 
 export default {
   props: {

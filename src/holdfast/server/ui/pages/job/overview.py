@@ -1,7 +1,9 @@
-"""Graph, health, and what is being done to the job."""
+"""Graph, state and its growth, health, and what is being done to the job."""
 
 from __future__ import annotations
 
+from holdfast.server.ui.growth import COLUMNS as GROWTH
+from holdfast.server.ui.growth import growth_row
 from holdfast.server.ui.here import text_of
 from holdfast.server.ui.html import element
 from holdfast.server.ui.pages.job.tab import Tab
@@ -25,6 +27,10 @@ class Overview(Tab):
     async def build(self) -> None:
         with panel("Graph"):
             self._graph = GraphView()
+        with panel("State of each step", tight=True):
+            self._growth = Table(
+                "State of each step", GROWTH, empty="No epoch has been committed yet."
+            )
         with panel("Operation") as self._working:
             self._operation = OperationView()
         with element("div", "columns"):
@@ -38,6 +44,8 @@ class Overview(Tab):
     async def read(self) -> None:
         ask, history = self.here.ask, self.here.service.history
         self._graph.graph(await ask(history.graph, self.job))
+        steps = await ask(history.steps, self.job)
+        self._growth.rows([growth_row(each) for each in steps])
         health = await ask(history.health, self.job)
         title, tone = _WORDS[health.status]
         self._health.say(title, health.reasons, tone=tone)

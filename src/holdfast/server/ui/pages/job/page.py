@@ -85,6 +85,8 @@ class JobPage:
             self._restore = self._button("Restore", dialogs.roll_back)
             self._upgrade = self._button("Upgrade", dialogs.upgrade)
             self._fork = self._button("Fork", dialogs.fork)
+            self._compare = self._button("Compare output", dialogs.compare)
+            self._promote = self._button("Promote", dialogs.promote)
             self._resume = self._button("Resume", dialogs.resume, look="main")
             self._stop = self._button("Stop", dialogs.stop, look="danger")
 
@@ -106,8 +108,11 @@ class JobPage:
         runs = RunState(job.state).is_active and not is_gone(job)
         no_epoch = "" if job.epoch is not None else "The job has no committed epoch yet."
         self._savepoint.reason(why_not or no_epoch)
-        for each in (self._rescale, self._fork, self._upgrade):
+        for each in (self._rescale, self._fork, self._upgrade, self._promote):
             each.reason(why_not or no_epoch)
+        self._compare.reason(self._here.why_not or no_epoch)
+        for each in (self._compare, self._promote):
+            each.set_visibility(job.forked_from is not None)
         self._restore.reason(why_not)
         self._resume.reason(why_not)
         self._stop.reason(why_not)

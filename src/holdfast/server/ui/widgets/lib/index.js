@@ -87,6 +87,12 @@ export function age(iso) {
   return iso ? span((now.value - new Date(iso).getTime()) / 1000) : NONE;
 }
 
+// A growth: with its sign.
+function change(write, value) {
+  if (value === null || value === undefined) return NONE;
+  return `${value > 0 ? "+" : value < 0 ? "−" : "±"}${write(Math.abs(value))}`;
+}
+
 export function written(kind, value) {
   switch (kind) {
     case "number":
@@ -95,6 +101,10 @@ export function written(kind, value) {
       return rate(value);
     case "bytes":
       return bytes(value);
+    case "change":
+      return change(number, value);
+    case "change-bytes":
+      return change(bytes, value);
     case "seconds":
       return seconds(value);
     case "span":
@@ -114,7 +124,7 @@ const TONES = {
   COMMITTED: ["good", "check"],
   SUCCEEDED: ["good", "check"],
   FINISHED: ["calm", "check"],
-  ALIVE: ["good", "check"],
+  alive: ["good", "check"],
   ok: ["good", "check"],
   restored: ["good", "check"],
   STARTING: ["busy", "dots"],
@@ -133,6 +143,8 @@ const TONES = {
   FAILED: ["bad", "cross"],
   DEAD: ["bad", "cross"],
   failed: ["bad", "cross"],
+  gone: ["bad", "cross"],
+  "not registered": ["warn", "mark"],
   refused: ["bad", "cross"],
 };
 
