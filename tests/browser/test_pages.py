@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from datetime import datetime, timedelta
 
 from playwright.sync_api import Route, expect
@@ -13,7 +14,10 @@ from browser.history import History
 from browser.places import SAVEPOINT
 from browser.workshop import Site
 from holdfast.control.registry import RunState
+from holdfast.control.tracked.log import OperationLog
+from holdfast.control.tracked.record import OperationWorker
 from holdfast.server.access.roles import Role
+from holdfast.storage.processes import started_at
 
 
 def test_jobs_can_be_seen_filtered_and_opened(looking: Visiting) -> None:
@@ -93,6 +97,26 @@ def test_a_dialog_can_be_reached_and_used_without_a_mouse(looking: Visiting) -> 
         page.keyboard.press("Escape")
         expect(seen.dialog).to_have_count(0)
         expect(seen.button("Savepoint")).to_be_focused()
+
+
+def test_an_operation_that_hangs_is_cancelled(looking: Visiting, past: Site) -> None:
+    log = OperationLog(past.service.backend.registry)
+    operation, _ = log.add("wiki-diffs", "verify", {}, asked_by="operator", exclusive=False)
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as hanging:
+        worker = OperationWorker(
+            pid=hanging.pid, started=started_at(hanging.pid), host=socket.gethostname()
+        )
+        handed = log.hand_out(operation)
+        assert handed is not None and log.begin(operation.id, handed.tries, worker)
+        with looking() as seen:
+            seen.go("/operations")
+            seen.page.get_by_role("button", name=operation.id).click()
+            seen.button("Cancel…").click()
+            seen.dialog.get_by_role("button", name="Cancel the operation").click()
+            expect(seen.page.get_by_role("row", name=operation.id)).to_contain_text("cancelled")
+            over = seen.page.get_by_role("button", name="It is over.")
+            expect(over).to_have_attribute("aria-disabled", "true")
+        assert hanging.wait(10) < 0
 
 
 def test_times_are_in_the_zone_of_the_viewer(looking: Visiting, past: Site) -> None:

@@ -1,6 +1,7 @@
 """What is asked before anything is changed. Each shows first what would happen."""
 
 from holdfast.server.ui.dialogs.cluster import kill_worker
+from holdfast.server.ui.dialogs.operation import cancel_operation
 from holdfast.server.ui.dialogs.points import (
     delete_savepoint,
     export_savepoint,
@@ -12,6 +13,7 @@ from holdfast.server.ui.dialogs.running import resume, stop, take_savepoint
 from holdfast.server.ui.dialogs.start import start
 
 __all__ = [
+    "cancel_operation",
     "compare",
     "delete_savepoint",
     "export_savepoint",

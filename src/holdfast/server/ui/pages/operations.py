@@ -10,6 +10,7 @@ from starlette.responses import Response
 from holdfast.client import models
 from holdfast.control.tracked.record import OperationState
 from holdfast.server.ui.comparison import Comparison, verdict_of
+from holdfast.server.ui.dialogs import cancel_operation
 from holdfast.server.ui.here import Here, text_of
 from holdfast.server.ui.html import element, text
 from holdfast.server.ui.live import Live
@@ -71,6 +72,7 @@ class OperationsPage:
                 with element("div", "panel-head"):
                     self._title = text("h2", "")
                     with element("div", "push"):
+                        self._cancel = Button("Cancel…", self._cancelled)
                         Button("Close", lambda: self._show(""))
                 self._view = OperationView()
                 self._plan = PlanView()
@@ -121,9 +123,18 @@ class OperationsPage:
         title = f"Operation {found.id}"
         if self._title.text != title:
             self._title.set_text(title)
+        self._cancel.reason(self._here.why_not or why_not_cancelled(found))
         self._view.operation(found, hide_result=is_plan or is_comparison)
         self._plan.plan(found.result if is_plan else None)
         self._comparison.show(found.result if is_comparison else None)
+
+    async def _cancelled(self) -> None:
+        found = await self._here.ask(self._here.service.operations.get, self._chosen)
+        await cancel_operation(self._here, found)
+
+
+def why_not_cancelled(operation: models.Operation) -> str:
+    return "" if OperationState(operation.state).is_open else "It is over."
 
 
 def row_of(operation: models.Operation) -> dict[str, Any]:
