@@ -183,6 +183,8 @@ class SavepointStore:
                 found.append(read_savepoint(path))
             except CorruptionError as error:
                 unreadable.append(error)
+            except NotFoundError:
+                continue  # removed meanwhile: a job may keep only its newest ones
         found.sort(key=lambda each: (each.manifest.created, each.manifest.id))
         return found, unreadable
 
