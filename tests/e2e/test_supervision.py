@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -190,6 +191,9 @@ def test_whatever_is_killed_the_job_restarts_by_itself(tmp_path: Path) -> None:
             wait(partial(job.has_attempt, number + 1), "the next attempt")
             assert not session_members(driver), "the JVM is gone before the next attempt"
         job.wait_for_progress()
+        if shutil.which("jcmd"):  # a JRE has none
+            (jvm, *_) = job.home.json("threads", JOB)
+            assert jvm["pid"] == jvm_of(job.driver()) and '"main"' in jvm["text"]
         assert job.call("stop", JOB) == {"job": JOB, "asked": "stop", "state": "FINISHED"}
     assert job.is_exact()
     attempts = job.home.json("attempts", JOB)
