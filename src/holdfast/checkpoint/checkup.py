@@ -7,10 +7,9 @@ file when it needs it.
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from holdfast.checkpoint.chunk_sums import whole_sum
 from holdfast.checkpoint.source_log import files_up_to
 from holdfast.checkpoint.spark_files import batch_files, committed_batches, damaged
 from holdfast.errors import CorruptionError, NotFoundError
-from holdfast.storage.at_once import at_once
+from holdfast.storage.digests import Digest
 from holdfast.storage.files import storage_errors
 
 _MAGIC = b"crc\0"
@@ -54,22 +53,22 @@ def examine_epochs(
     return found
 
 
-def require_sums(copy: Path, original: Path) -> None:
+def require_sums(digests: Mapping[str, Digest], copy: Path, original: Path) -> None:
     """Refuse a copy of a checkpoint with damaged files; they are named where they came from.
+    `digests` are those of its files, by their paths in it.
 
     Hashes that are made of a damaged file only prove that it stayed as it was.
     """
-    summed = [
-        (folder, name)
-        for folder, _, names in os.walk(copy)
-        for there in [frozenset(names)]
-        for name in sorted(names)
-        if f".{name}.crc" in there
-    ]
-    for (folder, _), problem in zip(summed, at_once(_differs, summed), strict=True):
+    for name, digest in sorted(digests.items()):
+        folder, slash, last = name.rpartition("/")
+        beside = f"{folder}{slash}.{last}.crc"
+        if beside not in digests:
+            continue  # files that were written anew have none
+        with storage_errors(copy / beside):
+            sums = (copy / beside).read_bytes()
+        problem = _difference(original / name, sums, digest.size, digest.crc32)
         if problem is not None:
-            known_as = original / Path(folder).relative_to(copy)
-            raise damaged(known_as / problem.name, problem.why)
+            raise problem
 
 
 class _Sums:
@@ -88,33 +87,20 @@ class _Sums:
 
 def _problem(path: Path) -> CorruptionError | None:
     """What Hadoop's check sums of a file say; files that were copied may have none."""
+    beside = path.with_name(f".{path.name}.crc")
     with storage_errors(path):
-        if not path.with_name(f".{path.name}.crc").exists():
+        if not beside.exists():
             return None
-    found = _differs((str(path.parent), path.name))
-    return None if found is None else damaged(path.with_name(found.name), found.why)
+        sums, data = beside.read_bytes(), path.read_bytes()
+    return _difference(path, sums, len(data), zlib.crc32(data))
 
 
-@dataclass(frozen=True)
-class _Difference:
-    name: str
-    """Of the file that is wrong."""
-    why: str
-
-
-def _differs(file: tuple[str, str]) -> _Difference | None:
-    """Whether a file of a folder has other bytes than Hadoop's check sums of it say."""
-    folder, name = file
-    with storage_errors(Path(folder, name)):
-        sums, data = _read(f"{folder}/.{name}.crc"), _read(f"{folder}/{name}")
+def _difference(path: Path, sums: bytes, size: int, crc32: int) -> CorruptionError | None:
+    """What is wrong with a file of this size and CRC-32, or with Hadoop's sums of it."""
     if sums[:4] != _MAGIC or len(sums) < 8:
-        return _Difference(f".{name}.crc", "it is not a file of check sums")
-    (size,) = struct.unpack_from(">i", sums, 4)
-    if whole_sum(sums[8:], size, len(data)) != zlib.crc32(data):
-        return _Difference(name, "it has other bytes than were written")
+        beside = path.with_name(f".{path.name}.crc")
+        return damaged(beside, "it is not a file of check sums")
+    (part,) = struct.unpack_from(">i", sums, 4)
+    if whole_sum(sums[8:], part, size) != crc32:
+        return damaged(path, "it has other bytes than were written")
     return None
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:  # noqa: PTH123 - hundreds of files, and a Path takes longer
-        return file.read()

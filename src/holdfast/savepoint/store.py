@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -44,6 +44,7 @@ from holdfast.errors import (
 from holdfast.faults import fault_point
 from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedFile
 from holdfast.storage.at_once import at_once
+from holdfast.storage.digests import Digest, digest
 from holdfast.storage.files import (
     fsync_dir,
     list_names,
@@ -91,9 +92,20 @@ class Draft:
     path: Path
     final: Path
 
-    def finish(self, manifest: Manifest, progress: Progress = silent) -> Savepoint:
-        """Write the manifest and let it appear."""
-        manifest = replace(manifest, files=_hashed(self.path, progress))
+    def finish(
+        self,
+        manifest: Manifest,
+        progress: Progress = silent,
+        check: Callable[[Mapping[str, Digest]], None] = lambda digests: None,
+    ) -> Savepoint:
+        """Write the manifest and let it appear, unless `check` refuses its files."""
+        digests = _digests(self.path, progress)
+        check(digests)
+        files = (
+            SavedFile(path=name, size=each.size, sha256=each.sha256)
+            for name, each in digests.items()
+        )
+        manifest = replace(manifest, files=tuple(files))
         fault_point("savepoint.before_manifest")
         write_json(self.path / MANIFEST, manifest.to_dict())
         fault_point("savepoint.after_manifest")
@@ -134,7 +146,6 @@ class SavepointStore:
             checkpoint = draft.path / CHECKPOINT
             home = draft.final / CHECKPOINT
             files = copy_newest(directory.checkpoint, checkpoint, home=home, progress=progress)
-            require_sums(checkpoint, directory.checkpoint)
             sizes, entries = (
                 directory.sizes.load(files.batch),
                 directory.sizes.entries(files.batch),
@@ -147,7 +158,16 @@ class SavepointStore:
                 holdfast=versions.get("holdfast", ""),
                 spark=versions.get("spark", ""),
             )
-            return draft.finish(manifest, progress)
+
+            def check(digests: Mapping[str, Digest]) -> None:
+                of_spark = {
+                    name.removeprefix(f"{CHECKPOINT}/"): each
+                    for name, each in digests.items()
+                    if name.startswith(f"{CHECKPOINT}/")
+                }
+                require_sums(of_spark, checkpoint, directory.checkpoint)
+
+            return draft.finish(manifest, progress, check)
 
     @contextmanager
     def draft(self, job: str, now: datetime) -> Iterator[Draft]:
@@ -353,9 +373,11 @@ def verify(savepoint: Savepoint, progress: Progress = silent) -> None:
         size = path.stat().st_size
         if size != file.size:
             raise _damaged(savepoint, name, f"has {size} bytes instead of {file.size}")
-    for done, file in enumerate(_read(savepoint.path, sorted(expected)), 1):
-        if file != expected[file.path]:
-            raise _damaged(savepoint, file.path, "has other bytes than were written")
+    names = sorted(expected)
+    hashes = at_once(lambda name: _sha256(savepoint.path / name), names)
+    for done, (name, sha256) in enumerate(hashes, 1):
+        if sha256 != expected[name].sha256:
+            raise _damaged(savepoint, name, "has other bytes than were written")
         progress("verify", done, len(expected))
     _require_counts(savepoint)
 
@@ -422,21 +444,15 @@ def _walk(root: Path) -> list[str]:
     return [f"{folder}/{name}"[before:] for folder, _, names in os.walk(root) for name in names]
 
 
-def _hashed(root: Path, progress: Progress) -> tuple[SavedFile, ...]:
-    names = sorted(_walk(root))
-    found = []
-    for done, file in enumerate(_read(root, names), 1):
-        found.append(file)
+def _digests(root: Path, progress: Progress) -> dict[str, Digest]:
+    """Of every file, by its path."""
+    names, found = _walk(root), {}
+    for done, (name, each) in enumerate(at_once(lambda name: digest(root / name), names), 1):
+        found[name] = each
         progress("hash", done, len(names))
-    return tuple(found)
+    return dict(sorted(found.items()))
 
 
-def _read(root: Path, names: Sequence[str]) -> Iterator[SavedFile]:
-    """What files are now, in the order of their names."""
-
-    def read(name: str) -> SavedFile:
-        with storage_errors(root / name), (root / name).open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            return SavedFile(path=name, size=os.fstat(file.fileno()).st_size, sha256=sha256)
-
-    return at_once(read, names)
+def _sha256(path: Path) -> str:
+    with storage_errors(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, islice
+from itertools import chain
 from typing import TypeVar
 
 _MOST = 4
@@ -15,9 +15,16 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """The results, in the order of the items."""
-    waiting = iter(items)
-    parts = iter(lambda: list(islice(waiting, _TOGETHER)), [])
+def at_once(
+    work: Callable[[Item], Result], items: Sequence[Item]
+) -> Iterator[tuple[Item, Result]]:
+    """Each item with its result, in any order."""
+    count = -(-len(items) // _TOGETHER)
+    # Neighbours go to different threads: large files lie beside one another.
+    parts = [items[first::count] for first in range(count)]
+
+    def done(part: Sequence[Item]) -> list[tuple[Item, Result]]:
+        return [(item, work(item)) for item in part]
+
     with ThreadPoolExecutor(min(_MOST, os.cpu_count() or 1)) as pool:
-        yield from chain.from_iterable(pool.map(lambda part: [*map(work, part)], parts))
+        yield from chain.from_iterable(pool.map(done, parts))
