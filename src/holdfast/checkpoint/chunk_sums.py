@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 
 _FEW = 64
 """So many are combined sooner one by one than NumPy is imported."""
@@ -48,16 +49,12 @@ def _numbers(sums: bytes) -> Iterator[int]:
 
 
 def _all_at_once(sums: bytes, part: int) -> int:
-    """Neighbours are combined until one is left. How a sum moves by `part` bytes is a table for
-    each of its four bytes; to move by twice as many is to move twice."""
+    """Neighbours are combined until one is left. To move by twice as many bytes is to move
+    twice."""
     import numpy as np  # late: nearly a tenth of a second, and small files do not need it
     from numpy.typing import NDArray
 
-    zeros = bytes(part)
-    tables = np.array(
-        [[_moved(byte << shift, zeros) for byte in range(256)] for shift in (0, 8, 16, 24)],
-        dtype=np.uint32,
-    )
+    tables = np.array(_tables(part), dtype=np.uint32)
 
     def moved(values: NDArray[np.uint32]) -> NDArray[np.uint32]:
         result: NDArray[np.uint32] = tables[0][values & 0xFF]
@@ -73,3 +70,12 @@ def _all_at_once(sums: bytes, part: int) -> int:
         found = moved(found[0::2]) ^ found[1::2]
         tables = moved(tables)
     return int(found[0])
+
+
+@lru_cache
+def _tables(part: int) -> tuple[tuple[int, ...], ...]:
+    """How a sum moves by `part` bytes: for each of its four bytes, what each value becomes."""
+    zeros = bytes(part)
+    return tuple(
+        tuple(_moved(byte << shift, zeros) for byte in range(256)) for shift in (0, 8, 16, 24)
+    )
