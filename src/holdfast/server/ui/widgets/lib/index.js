@@ -133,6 +133,8 @@ const TONES = {
   RESTARTING: ["warn", "again"],
   STOPPING: ["warn", "dots"],
   INTERRUPTED: ["warn", "cut"],
+  CANCELLING: ["warn", "cut"],
+  CANCELLED: ["calm", "cut"],
   warning: ["warn", "mark"],
   "starts empty": ["calm", "ring"],
   dropped: ["warn", "cut"],
