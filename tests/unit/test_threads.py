@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
+import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,17 +29,20 @@ def test_the_tool_that_the_java_has_is_used() -> None:
 
 
 def test_only_a_driver_that_runs_here_has_threads(tmp_path: Path) -> None:
-    with Registry(f"sqlite:///{tmp_path / 'registry.db'}") as registry:
+    with (
+        Registry(f"sqlite:///{tmp_path / 'registry.db'}") as registry,
+        subprocess.Popen(["sleep", "600"]) as driver,
+    ):
         registry.ensure_schema()
         row = registry.register_job("wiki", {})
         with pytest.raises(ConflictError, match="JOB_NOT_RUNNING"):
             dump_threads(row, [])
         here = socket.gethostname()
-        attempt = registry.start_attempt(row.id, os.getpid(), here, datetime.now(UTC), {})
+        attempt = registry.start_attempt(row.id, driver.pid, here, datetime.now(UTC), {})
         registry.set_state(row.id, RunState.RUNNING)
         row = registry.job("wiki")
         with pytest.raises(ConflictError, match="JOB_NOT_RUNNING"):
             dump_threads(row, [replace(attempt, host="elsewhere.example")])
-        # This very process runs, and has no JVM.
         with pytest.raises(ConflictError, match="JVM_NOT_FOUND"):
             dump_threads(row, [attempt])
+        driver.kill()
