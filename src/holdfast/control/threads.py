@@ -88,9 +88,12 @@ def _descendants(pid: int) -> Iterator[int]:
 
 
 def _program(pid: int) -> str:
+    """Empty: it is gone, or has ended and nobody has looked after it yet."""
     try:
+        if not Path(f"/proc/{pid}/cmdline").read_bytes():
+            return ""
         return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
-    except OSError:  # gone meanwhile
+    except OSError:
         return ""
 
 
