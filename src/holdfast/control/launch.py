@@ -107,6 +107,8 @@ class Launch:
     def with_code(self, app: Path) -> Launch:
         """The same with other code, which is told what it knows of."""
         new = replace(self, app=app.absolute())
+        if not self.job_arguments:
+            return new  # the file need not be imported for that
         known = replace(new, job_arguments={}).load().arguments.known_of(self.job_arguments)
         return replace(new, job_arguments=known)
 
