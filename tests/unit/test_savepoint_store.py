@@ -10,13 +10,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoint.identity import JobIdentity
+from holdfast.checkpoint.identity import JobDirectory, JobIdentity
 from holdfast.clock import ManualClock
 from holdfast.control.auto_savepoints import LABEL, AutoSavepoints
-from holdfast.errors import ConflictError, CorruptionError, HoldfastError, NotFoundError
+from holdfast.errors import (
+    ConflictError,
+    CorruptionError,
+    HoldfastError,
+    NotFoundError,
+    UsageError,
+)
+from holdfast.faults import EXIT_CODE, armed
+from holdfast.savepoint.archive import import_savepoint
 from holdfast.savepoint.manifest import MANIFEST, Manifest, SavedFile
 from holdfast.savepoint.store import Savepoint, SavepointStore, read_savepoint, verify
-from holdfast.storage.files import read_json, write_json
+from holdfast.storage.files import list_names, read_json, write_json
 
 IDENTITY = JobIdentity(
     job_id="a1",
@@ -97,6 +105,46 @@ def test_what_is_not_finished_is_no_savepoint(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="not finished"):
         read_savepoint(half.path)
     assert store.leftovers() == sorted([half.path, part])
+
+
+@pytest.mark.parametrize("point", ["savepoint.before_manifest", "savepoint.after_manifest"])
+def test_a_crash_before_the_rename_leaves_no_savepoint(tmp_path: Path, point: str) -> None:
+    store, model = SavepointStore(tmp_path / "here"), made(tmp_path / "model", "20261117-a")
+    child = os.fork()
+    if child == 0:
+        with armed(f"{point}=exit"), store.draft("wiki", model.manifest.created) as draft:
+            (draft.path / "data").write_bytes(CONTENT)
+            draft.finish(model.manifest)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == EXIT_CODE
+    assert store.scan() == ([], [])
+    (left,) = store.leftovers()
+    assert left.name.startswith(".20261117-")
+    assert (left / MANIFEST).exists() == (point == "savepoint.after_manifest")
+
+
+def test_none_is_kept_inside_a_job(tmp_path: Path) -> None:
+    """Not the job's own directory, not another one's, and not by a link into it."""
+    directory = JobDirectory(tmp_path / "jobs", "wiki")
+    directory.save(directory.create(parallelism=2, key_groups=64, backend="heap"))
+    (tmp_path / "link").symlink_to(directory.path)
+    for place in (
+        directory.path,
+        directory.path / "checkpoint" / "mine",
+        tmp_path / "link" / "x",
+    ):
+        store = SavepointStore(place)
+        with (
+            pytest.raises(UsageError, match=f"inside {directory.path}.*'wiki'") as refused,
+            store.draft("wiki", datetime(2026, 11, 17, tzinfo=UTC)),
+        ):
+            pass
+        assert refused.value.name == "SAVEPOINT_INSIDE_JOB"
+        with pytest.raises(UsageError, match="lies inside"):
+            import_savepoint(tmp_path / "any.tar.zst", store)
+    assert list_names(directory.path) == ["job.json", "logs"]
+    with SavepointStore(tmp_path / "jobs" / "beside").draft("wiki", datetime.now(UTC)):
+        pass
 
 
 def test_what_somebody_is_at_work_on_is_not_left_over(tmp_path: Path) -> None:

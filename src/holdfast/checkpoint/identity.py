@@ -120,6 +120,13 @@ class JobDirectory:
         """By its own path, as the registry keeps it."""
         return cls(path.parent, path.name)
 
+    @classmethod
+    def around(cls, path: Path) -> JobDirectory | None:
+        """The job inside whose directory `path` lies, if there is one."""
+        real = path.resolve()
+        candidates = (cls.at(each) for each in (real, *real.parents))
+        return next((each for each in candidates if each._identity.is_file()), None)
+
     @property
     def checkpoint(self) -> Path:
         """Where Spark's checkpoint is: another directory in every timeline."""

@@ -183,6 +183,7 @@ def import_savepoint(
 ) -> Savepoint:
     """Unpack an archive into `store`. The savepoint appears by one rename, when every file is
     there with the hash that the manifest says."""
+    store.refuse_inside_a_job()
     archive = archive.expanduser().absolute()
     with TarReader(archive) as reader:
         content = _first_member(reader)

@@ -140,7 +140,6 @@ class SavepointStore:
                 f"job {directory.name!r} has no committed epoch yet.",
                 fix="take a savepoint once it has; `holdfast checkpoints` shows its epochs.",
             )
-        self._refuse_inside(directory)
         now = clock.now()
         with self.draft(identity.name, now) as draft:
             checkpoint = draft.path / CHECKPOINT
@@ -172,6 +171,7 @@ class SavepointStore:
     @contextmanager
     def draft(self, job: str, now: datetime) -> Iterator[Draft]:
         """A savepoint in the making; nothing is left of it unless it is finished."""
+        self.refuse_inside_a_job()
         name = f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         final = self.root / job / name
         draft = Draft(name, unfinished(final), final)
@@ -181,11 +181,12 @@ class SavepointStore:
         finally:
             remove_tree(draft.path)
 
-    def _refuse_inside(self, directory: JobDirectory) -> None:
-        if self.root.is_relative_to(directory.path):
+    def refuse_inside_a_job(self) -> None:
+        """What is kept there would go with the job that it is kept for."""
+        if job := JobDirectory.around(self.root):
             raise UsageError(
                 "SAVEPOINT_INSIDE_JOB",
-                f"{self.root} lies inside {directory.path}, which goes with the job.",
+                f"{self.root} lies inside {job.path}, which goes with job {job.name!r}.",
                 fix="choose another directory: --to DIR, or the setting `savepoints`.",
             )
 
