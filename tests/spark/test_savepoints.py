@@ -16,6 +16,7 @@ import holdfast as hf
 from holdfast.checkpoint.identity import JobDirectory
 from holdfast.checkpoint.sizes import SizesLog
 from holdfast.checkpoint.spark_files import changelog_lineage, snapshot_entries
+from holdfast.clock import SystemClock
 from holdfast.errors import (
     ConflictError,
     CorruptionError,
@@ -95,6 +96,11 @@ def test_keys_are_counted_where_spark_has_counted_them(place: Workplace) -> None
     place.run(totals(place), checkpoint={"incremental": False})  # a snapshot per epoch
     savepoint = place.take()
     verify(savepoint)
+    assert savepoint.manifest.keys == {"sum": len({user for user, _ in EDITS[:SIZE]})}
+    # The same where the record of the epoch has not come yet.
+    directory = JobDirectory(place.runtime().storage, "job")
+    early = place.savepoints.take(directory, SystemClock(), versions={})
+    assert early.manifest.keys == savepoint.manifest.keys
     epoch = savepoint.manifest.epoch
     SizesLog(savepoint.path / "sizes").note_entries(epoch, {"sum": 1})
     name = f"sizes/{epoch}.entries.json"

@@ -80,6 +80,14 @@ class SizesLog:
         return sorted(int(name) for name in names if name.isdigit())
 
 
+def live_keys(sizes: Sizes) -> dict[str, int]:
+    """Of each step, over all its key groups."""
+    keys: dict[str, int] = {}
+    for (uid, _), (count, _) in sizes.items():
+        keys[uid] = keys.get(uid, 0) + count
+    return keys
+
+
 def _write(path: Path, content: object) -> None:
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(json.dumps(content), encoding="utf-8")

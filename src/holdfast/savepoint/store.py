@@ -26,7 +26,7 @@ from typing import Any
 from holdfast.checkpoint.checkup import require_sums
 from holdfast.checkpoint.copies import copy_batch
 from holdfast.checkpoint.identity import JobDirectory, JobIdentity
-from holdfast.checkpoint.sizes import SizesLog
+from holdfast.checkpoint.sizes import SizesLog, live_keys
 from holdfast.checkpoint.spark_files import (
     BatchFiles,
     batch_files,
@@ -153,7 +153,9 @@ class SavepointStore:
             manifest = replace(
                 manifest_of(draft.id, identity, files, now),
                 label=label,
-                keys=dict(keys(files.batch)),
+                # The job's own figures are there before an epoch is committed; a record may
+                # not have come yet, but also counts the steps that Spark keeps.
+                keys={**live_keys(sizes), **keys(files.batch)},
                 holdfast=versions.get("holdfast", ""),
                 spark=versions.get("spark", ""),
             )
