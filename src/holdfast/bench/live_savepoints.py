@@ -96,12 +96,10 @@ class Phases:
     def seconds(self) -> dict[str, float]:
         """To be asked when it is over. All but the first, which is the sum, add up to it."""
         ended = time.monotonic()
-        (copying, copied), (hashing, hashed) = self._seen["copy"], self._seen["hash"]
+        (copying, copied), (_, hashed) = self._seen["copy"], self._seen["hash"]
         marks = {
             "find": copying,
             "link": copied,
-            # All files are flushed before the first is hashed, which is a small one.
-            "sync": hashing,
             "hash": hashed,
             "finish": ended,
         }

@@ -171,7 +171,7 @@ def _saving_rows(result: Result, events: Events) -> Iterator[dict[str, Any]]:
             NATIVE.format(meanwhile),
             those,
             lambda event: event["seconds"],
-            parts=("find", "link", "sync", "hash"),
+            parts=("find", "link", "hash", "finish"),
         )
     epochs = result.run.epochs[result.row.skip_epochs :] if result.run else []
     disturbed = [epoch for epoch in epochs if any(_meets(epoch, each) for each in taken)]

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _FEW = 64
 """So many are combined sooner one by one than NumPy is imported."""
@@ -49,33 +54,36 @@ def _numbers(sums: bytes) -> Iterator[int]:
 
 
 def _all_at_once(sums: bytes, part: int) -> int:
-    """Neighbours are combined until one is left. To move by twice as many bytes is to move
-    twice."""
+    """Neighbours are combined until one is left."""
     import numpy as np  # late: nearly a tenth of a second, and small files do not need it
-    from numpy.typing import NDArray
-
-    tables = np.array(_tables(part), dtype=np.uint32)
-
-    def moved(values: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        result: NDArray[np.uint32] = tables[0][values & 0xFF]
-        for at in (1, 2, 3):
-            result ^= tables[at][(values >> np.uint32(8 * at)) & 0xFF]
-        return result
 
     given = np.frombuffer(sums, dtype=">u4").astype(np.uint32)
     # The sum of nothing is 0, which moves to 0: it may stand in front.
-    width = 1 << (len(given) - 1).bit_length()
-    found = np.concatenate([np.zeros(width - len(given), dtype=np.uint32), given])
-    while len(found) > 1:
-        found = moved(found[0::2]) ^ found[1::2]
-        tables = moved(tables)
+    doublings = (len(given) - 1).bit_length()
+    found = np.concatenate([np.zeros((1 << doublings) - len(given), dtype=np.uint32), given])
+    for times in range(doublings):
+        found = _all_moved(found[0::2], _tables(part, times)) ^ found[1::2]
     return int(found[0])
 
 
-@lru_cache
-def _tables(part: int) -> tuple[tuple[int, ...], ...]:
-    """How a sum moves by `part` bytes: for each of its four bytes, what each value becomes."""
+def _all_moved(values: NDArray[np.uint32], tables: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    result: NDArray[np.uint32] = tables[0][values & 0xFF]
+    for at in (1, 2, 3):
+        result ^= tables[at][(values >> (8 * at)) & 0xFF]
+    return result
+
+
+@cache
+def _tables(part: int, doublings: int) -> NDArray[np.uint32]:
+    """How a sum moves by `part` bytes, so often doubled: for each of its four bytes, what each
+    value becomes. To move by twice as many bytes is to move twice."""
+    import numpy as np
+
+    if doublings:
+        half = _tables(part, doublings - 1)
+        return _all_moved(half, half)
     zeros = bytes(part)
-    return tuple(
-        tuple(_moved(byte << shift, zeros) for byte in range(256)) for shift in (0, 8, 16, 24)
+    return np.array(
+        [[_moved(byte << shift, zeros) for byte in range(256)] for shift in (0, 8, 16, 24)],
+        dtype=np.uint32,
     )

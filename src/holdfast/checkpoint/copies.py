@@ -36,13 +36,15 @@ def copy_batch(
     *,
     home: Path | None = None,
     moved: Moved = unmoved,
+    flush: bool = True,
     each: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """Make `target`, which must not exist, of a batch of `checkpoint`.
 
     Files are linked where the file system can, for nothing changes them. Paths inside them are
     changed to `home`, where the copy will be used (by default `target`). It appears whole or
-    not at all. FileNotFoundError: the job has removed a file meanwhile; take a newer batch.
+    not at all; `flush` has it survive a loss of power. FileNotFoundError: the job has removed a
+    file meanwhile; take a newer batch.
     """
     part = target.with_name(f".{target.name}.part")
     remove_tree(part)
@@ -60,9 +62,11 @@ def copy_batch(
     for source, last in files.logs.items():
         _copy_log(links, source, last, moved)
     each(total, total)
-    fsync_all(part)
+    if flush:
+        fsync_all(part)
     with storage_errors(target):
         part.rename(target)
+    if flush:
         fsync_dir(target.parent)
 
 

@@ -110,6 +110,7 @@ def made_canonical(
             files.without(_process_positions(identity)),
             draft.path / CHECKPOINT,
             home=draft.final / CHECKPOINT,
+            flush=False,  # with the whole savepoint
         )
         made = replace(
             manifest_of(draft.id, identity, files, now),
@@ -132,7 +133,8 @@ def write_state(
     identity = manifest.identity
     # A copy that lies where its files say: savepoints may have been moved.
     copy = target.path / ".checkpoint"
-    copy_batch(savepoint.checkpoint, batch_files(savepoint.checkpoint, manifest.epoch), copy)
+    files = batch_files(savepoint.checkpoint, manifest.epoch)
+    copy_batch(savepoint.checkpoint, files, copy, flush=False)
     with reading_session(runtime, identity, target.path / ".spark.log") as session:
         export_state(
             session,

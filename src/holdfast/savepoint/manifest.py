@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Self
 
@@ -62,7 +62,7 @@ class Manifest:
             "sources": dict(self.sources),
             "keys": dict(self.keys),
             "edits": list(self.edits),
-            "files": [asdict(file) for file in self.files],
+            "files": [vars(file) for file in self.files],
         }
 
     @classmethod

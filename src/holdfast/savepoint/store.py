@@ -98,8 +98,8 @@ class Draft:
         progress: Progress = silent,
         check: Callable[[Mapping[str, Digest]], None] = lambda digests: None,
     ) -> Savepoint:
-        """Write the manifest and let it appear, unless `check` refuses its files."""
-        digests = _digests(self.path, progress)
+        """Flush its files, write the manifest and let it appear, unless `check` refuses it."""
+        digests = _flushed(self.path, progress)
         check(digests)
         files = (
             SavedFile(path=name, size=each.size, sha256=each.sha256)
@@ -331,6 +331,7 @@ def copy_newest(
                 files,
                 target,
                 home=home,
+                flush=False,  # with the whole savepoint, when it is finished
                 each=lambda done, total: progress("copy", done, total),
             )
         except (FileNotFoundError, CorruptionError):
@@ -447,12 +448,16 @@ def _walk(root: Path) -> list[str]:
     return [f"{folder}/{name}"[before:] for folder, _, names in os.walk(root) for name in names]
 
 
-def _digests(root: Path, progress: Progress) -> dict[str, Digest]:
-    """Of every file, by its path."""
+def _flushed(root: Path, progress: Progress) -> dict[str, Digest]:
+    """Bring a directory to the disk. What each file holds, by its path: while one waits for the
+    disk, the next is hashed."""
     names, found = _walk(root), {}
-    for done, (name, each) in enumerate(at_once(lambda name: digest(root / name), names), 1):
+    digests = at_once(lambda name: digest(root / name, flush=True), names)
+    for done, (name, each) in enumerate(digests, 1):
         found[name] = each
         progress("hash", done, len(names))
+    for folder, _, _ in os.walk(root):
+        fsync_dir(Path(folder))
     return dict(sorted(found.items()))
 
 

@@ -1,14 +1,14 @@
-"""Work on many files by all cores: Python lets others run while it reads, hashes and sums."""
+"""Work on many files at once: Python lets others run while it reads, hashes, and waits for the
+disk."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import TypeVar
 
-_MOST = 4
+_THREADS = 4
 _TOGETHER = 16
 """Most files are small, and handing one to a thread takes longer than reading it."""
 Item = TypeVar("Item")
@@ -26,5 +26,5 @@ def at_once(
     def done(part: Sequence[Item]) -> list[tuple[Item, Result]]:
         return [(item, work(item)) for item in part]
 
-    with ThreadPoolExecutor(min(_MOST, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(_THREADS) as pool:
         yield from chain.from_iterable(pool.map(done, parts))

@@ -21,7 +21,8 @@ class Digest:
     crc32: int
 
 
-def digest(path: Path) -> Digest:
+def digest(path: Path, *, flush: bool = False) -> Digest:
+    """`flush`: and bring its bytes to the disk, whoever wrote them."""
     sha256, crc32, size = hashlib.sha256(), 0, 0
     with storage_errors(path), path.open("rb", buffering=0) as file:
         # Most files are small: as much memory as they need.
@@ -32,4 +33,6 @@ def digest(path: Path) -> Digest:
             sha256.update(part)
             crc32 = zlib.crc32(part, crc32)
             size += count
+        if flush:
+            os.fsync(file.fileno())
     return Digest(size, sha256.hexdigest(), crc32)
