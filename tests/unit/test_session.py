@@ -53,7 +53,11 @@ def test_an_operation_keeps_its_room(registry: Registry, tmp_path: Path) -> None
         pass
 
 
-@pytest.mark.parametrize("how", [[], ["--detach"]], ids=["here", "detached"])
+@pytest.mark.parametrize(
+    "how",
+    [[], ["--detach"], ["--unsupervised"]],
+    ids=["here", "detached", "in this process"],
+)
 def test_a_start_from_a_terminal_needs_room(tmp_path: Path, how: list[str]) -> None:
     """Refused before there is a driver: no JVM starts."""
     (tmp_path / "wiki.py").write_text(JOB)

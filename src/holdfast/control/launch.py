@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import chdir, contextmanager, suppress
+from contextlib import AbstractContextManager, chdir, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from holdfast.clock import SystemClock
 from holdfast.control.app import load_job
 from holdfast.control.doctor import require_environment
 from holdfast.control.fork_plans import is_carried_out, is_of_another_job, plan_start
-from holdfast.control.registry import Registry
+from holdfast.control.registry import JobRow, Registry
 from holdfast.control.restore import Planned
 from holdfast.control.runner import Reporter, job_spec, run_job, runtime_config
 from holdfast.control.session import WITHOUT_BUDGET, claim_of, room_for
@@ -220,10 +220,15 @@ def run_supervised(
     with launch.in_directory(), Registry(str(settings.registry_url)) as registry:
         registry.ensure_schema()
         row = registry.register_job(job.name, request.spec, keep_spec=True)
-        claim = claim_of(replace(row, spec=request.spec), settings)
-        room = partial(room_for, registry, claim, settings)
+        room = partial(_room, registry, row, request.spec, settings)
         with _metrics(settings, job.name):
             return Supervisor(request, registry, row, reporter, room=room).run()
+
+
+def _room(
+    registry: Registry, row: JobRow, spec: Mapping[str, Any], settings: Any
+) -> AbstractContextManager[None]:
+    return room_for(registry, claim_of(replace(row, spec=spec), settings), settings)
 
 
 @contextmanager
@@ -260,6 +265,12 @@ def run_unsupervised(launch: Launch, settings: Any, reporter: Reporter) -> RunSt
         )
     job = launch.load()
     runtime = runtime_config(settings)
+    spec = job_spec(job, JobDirectory(settings.storage, job.name), launch=launch.to_dict())
+    with Registry(str(settings.registry_url)) as registry:
+        registry.ensure_schema()
+        row = registry.register_job(job.name, spec, keep_spec=True)
+        with _room(registry, row, spec, settings):
+            pass  # not held until the job runs: a debugger may stop it anywhere
     return run_job(
         job,
         runtime=runtime,
