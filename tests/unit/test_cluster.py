@@ -193,8 +193,9 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     """A process with a mark that has started another one."""
     code = (
         "import subprocess, sys, time\n"
-        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'])\n"
-        "print('ready', flush=True)\n"
+        # While a process replaces itself, its variables cannot be seen: the child says when.
+        "child = 'import time; print(1, flush=True); time.sleep(300)'\n"
+        "subprocess.Popen([sys.executable, '-c', child])\n"
         "time.sleep(300)\n"
     )
     process = subprocess.Popen(
