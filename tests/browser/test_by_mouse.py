@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from browser.real_job import LONG, Edits, end_all, number, rows_out, succeeded
 from browser.workshop import Site, Visit, site, visit
@@ -62,6 +62,41 @@ def test_the_story(browser: Browser, live: tuple[Site, Edits]) -> None:
         look_up(seen, edits)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_new_code_is_rehearsed_and_promoted(browser: Browser, live: tuple[Site, Edits]) -> None:
+    """A fork with other code beside the job; then it is the job, and no edit is lost."""
+    here, edits = live
+    changed = edits.folder / "changed.py"
+    changed.write_text((edits.folder / EXAMPLE.name).read_text() + "# Another version.\n")
+    with visit(browser, here) as seen:
+        start(seen)
+        seen.go(f"/jobs/{JOB}")
+        expect(number(seen, "Epoch")).to_have_text(re.compile(r"\d"), timeout=LONG)
+        fork(seen, changed)
+        promote(seen)
+        look_up(seen, edits)
+        assert seen.site.service.jobs.get(JOB).app == str(changed)
+
+
+def fork(seen: Visit, code: Path) -> None:
+    seen.button("Fork").click()
+    go = planned(
+        seen, "Fork", lambda: seen.dialog.get_by_label("Code").select_option(str(code))
+    )
+    go.click()
+    succeeded(seen)
+
+
+def promote(seen: Visit) -> None:
+    seen.go(f"/jobs/{JOB}-fork")
+    expect(seen.page.locator(".page-head .pill")).to_have_text("running", timeout=LONG)
+    seen.button("Promote").click()
+    planned(seen, "Promote", lambda: seen.dialog.get_by_label("Rewind").check()).click()
+    succeeded(seen)
+    expect(seen.page.locator(".page-head .pill")).to_have_text("finished", timeout=LONG)
+
+
 def start(seen: Visit) -> None:
     seen.go("/")
     expect(seen.page.get_by_text("No job yet")).to_be_visible()
@@ -111,18 +146,25 @@ def restore(seen: Visit, parallelism: int) -> None:
     seen.page.get_by_role("button", name=re.compile("before the restore")).click()
     seen.picture("story-5-lineage")
     seen.button("Restore").click()
-    go = seen.dialog.get_by_role("button", name=re.compile("^Restore"))
-    expect(go).to_have_attribute("aria-disabled", "true")
-    seen.dialog.get_by_label("Parallelism").fill(str(parallelism))
-    seen.dialog.get_by_role("button", name="Show the plan").click()
-    expect(seen.dialog.get_by_text("restored").first).to_be_visible(timeout=LONG)
-    expect(go).not_to_have_attribute("aria-disabled", "true")
+    given = str(parallelism)
+    go = planned(seen, "Restore", lambda: seen.dialog.get_by_label("Parallelism").fill(given))
+    expect(seen.dialog.get_by_text("restored").first).to_be_visible()
     seen.picture("story-6-plan")
     go.click()
     succeeded(seen)
     seen.go(f"/jobs/{JOB}")
     expect(number(seen, "Parallelism")).to_have_text(str(parallelism))
     expect(seen.page.locator(".page-head .pill")).to_have_text("running", timeout=LONG)
+
+
+def planned(seen: Visit, name: str, choose: Callable[[], object]) -> Locator:
+    """The button of a dialog, which works once its plan was looked at."""
+    go = seen.dialog.get_by_role("button", name=re.compile(f"^{name}"))
+    expect(go).to_have_attribute("aria-disabled", "true")
+    choose()
+    seen.dialog.get_by_role("button", name="Show the plan").click()
+    expect(go).not_to_have_attribute("aria-disabled", "true", timeout=LONG)
+    return go
 
 
 def look_up(seen: Visit, edits: Edits) -> None:

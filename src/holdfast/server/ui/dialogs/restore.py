@@ -95,7 +95,14 @@ class _Rescale(PlanSheet):
 
 
 class _Fork(PlanSheet):
-    def __init__(self, here: Here, job: models.JobDetails, points: list[Option], origin: str):
+    def __init__(
+        self,
+        here: Here,
+        job: models.JobDetails,
+        points: list[Option],
+        origin: str,
+        apps: list[models.AppFile],
+    ) -> None:
         super().__init__(here, f"Fork {job.name}", job.name, go="Fork")
         with self.fields:
             text(
@@ -110,6 +117,17 @@ class _Fork(PlanSheet):
                 focus=True,
                 change=self.changed,
                 enter=self.plan,
+            )
+            others = [each.path for each in apps if each.path != job.app]
+            self._app = Field(
+                "Code",
+                "",
+                kind="select",
+                change=self.changed,
+                options=[
+                    Option("", f"that of {job.name}"),
+                    *(Option(each, each) for each in others),
+                ],
             )
             self._origin = Field(
                 "From",
@@ -131,8 +149,7 @@ class _Fork(PlanSheet):
     def request(self) -> requests.ForkRequest:
         return requests.ForkRequest(
             name=self._name.text,
-            app=None,
-            job=None,
+            app=str(self._app.value) or None,
             savepoint=str(self._origin.value) or None,
             parallelism=self._parallelism.number,
         )
@@ -190,7 +207,8 @@ async def rescale(here: Here, job: str) -> None:
 
 async def fork(here: Here, job: str, origin: str = "") -> None:
     details = await here.ask(here.service.jobs.get, job)
-    await _Fork(here, details, await _points(here, job), origin).wait()
+    apps = await here.ask(here.service.machine.apps)
+    await _Fork(here, details, await _points(here, job), origin, apps).wait()
 
 
 async def upgrade(here: Here, job: str) -> None:
