@@ -62,6 +62,7 @@ def live(tmp_path: Path) -> Iterator[tuple[Site, Edits]]:
         end_all(tmp_path / "home")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_worker_is_killed_and_the_job_goes_on(
     browser: Browser, live: tuple[Site, Edits]

@@ -32,8 +32,11 @@ OTHERS = [
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("points", [DECISIVE, pytest.param(OTHERS, marks=pytest.mark.long)])
-def test_every_step_of_the_commit(tmp_path: Path, points: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("points", "kills"), [(DECISIVE, 0), pytest.param(OTHERS, 3, marks=pytest.mark.long)]
+)
+def test_every_step_of_the_commit(tmp_path: Path, points: list[str], kills: int) -> None:
+    """And `kills` at random moments."""
     home = Home(tmp_path)
     edits = Edits(home.path / "edits")
     for fault in points:
@@ -47,7 +50,7 @@ def test_every_step_of_the_commit(tmp_path: Path, points: list[str]) -> None:
     seed = random.randrange(10**6)
     print(f"random kills with seed {seed}")
     draw = random.Random(seed)
-    for _ in range(2):
+    for _ in range(kills):
         edits.send(10)
         with home.driver(JOB_FILE) as driver:
             driver.wait_for_start()
@@ -60,7 +63,7 @@ def test_every_step_of_the_commit(tmp_path: Path, points: list[str]) -> None:
     proof = prove(home.path / "edits", home.path / "balances", edits.sent)
     assert proof.holds, [check for check in proof.checks if not check.equal]
     attempts = home.json("attempts", JOB)
-    killed = len(points) + 2
+    killed = len(points) + kills
     assert [each["state"] for each in attempts] == ["FAILED"] * killed + ["FINISHED"]
     assert {attempt["error"]["name"] for attempt in attempts[:-1]} == {"ATTEMPT_LOST"}
     committed = [

@@ -57,6 +57,7 @@ def cut_short(job: Supervised, point: str, *command: str) -> None:
     assert job.home.json("show", JOB)["state"] == "SUSPENDED"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_life_of_a_job(tmp_path: Path) -> None:
     job = Supervised(tmp_path)

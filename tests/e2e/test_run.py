@@ -94,14 +94,9 @@ def small_disk(path: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    "full",
-    [
-        "balances",
-        *(pytest.param(each, marks=pytest.mark.long) for each in ("home/jobs", "home")),
-    ],
-)
+@pytest.mark.parametrize("full", ["balances", "home/jobs", "home"])
 def test_full_disk(tmp_path: Path, full: str) -> None:
     """The disk of the sink, the checkpoint, the registry: an error, and nothing is lost."""
     home = Home(tmp_path)

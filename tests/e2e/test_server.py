@@ -141,6 +141,7 @@ def test_a_job_over_rest(tmp_path: Path) -> None:
             os.kill(member, signal.SIGKILL)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_commands_start_jobs_by_way_of_the_server(tmp_path: Path) -> None:
     """They are on record, and an operation that is cancelled leaves the job alone."""

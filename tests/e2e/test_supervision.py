@@ -266,6 +266,7 @@ def test_code_that_fails_is_not_retried_and_can_be_resumed(tmp_path: Path) -> No
     assert job.is_exact()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_restarts_that_are_used_up_leave_a_job_that_can_be_resumed(tmp_path: Path) -> None:
     job = Supervised(tmp_path)
@@ -316,6 +317,7 @@ def test_a_job_is_taken_away_from_a_living_run(tmp_path: Path) -> None:
     assert '"FENCED"' in (job.directory / "logs" / "supervisor.log").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_job_whose_state_is_deleted_on_cancel(tmp_path: Path) -> None:
     job = Supervised(tmp_path)
