@@ -18,6 +18,7 @@ from holdfast.server.ui.comparison import (
 from holdfast.server.ui.growth import growth_row, limit_in
 from holdfast.server.ui.layout import columns_of, placed
 from holdfast.server.ui.pages.cluster import member_row
+from holdfast.server.ui.pages.job.epochs import apart
 from holdfast.server.ui.pages.job.logs import behind
 from holdfast.server.ui.pages.job.sources import flat
 
@@ -203,3 +204,11 @@ def test_only_a_worker_that_lives_can_be_killed() -> None:
     assert (gone["executors"], gone["actions"][0]["reason"]) == ("", "Its process is gone.")
     assert member_row(member("worker-1", 7), "viewer")["actions"][0]["reason"] == "viewer"
     assert member_row(member("master", 6), "")["actions"] == []
+
+
+def test_an_epoch_is_as_high_in_the_chart_as_it_took_long() -> None:
+    outer = {"plan": 9.5, "execute": 8.0, "commit": 0.5}
+    shown = apart({**outer, "sinks": 6.0, "workers": 0.5, "load": 3.0})
+    assert shown == {"plan": 9.5, "execute": 1.5, "commit": 0.5, "sinks": 6.0, "workers": 0.5}
+    assert sum(shown.values()) == sum(outer.values())
+    assert apart({"plan": 1.0}) == {"plan": 1.0}

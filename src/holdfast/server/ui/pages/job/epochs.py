@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nicegui import ui
@@ -118,7 +118,9 @@ def _numbers(epochs: Sequence[models.Epoch], **more: Any) -> dict[str, Any]:
 
 
 def durations(epochs: Sequence[models.Epoch]) -> dict[str, Any]:
-    phases = list(dict.fromkeys(phase for each in epochs for phase in each.phases))
+    """Stacked, so that an epoch is as high as it took long."""
+    parts = [apart(each.phases) for each in epochs]
+    phases = list(dict.fromkeys(phase for each in parts for phase in each))
     return theme.chart(
         **_axes(epochs),
         series=[
@@ -127,11 +129,21 @@ def durations(epochs: Sequence[models.Epoch]) -> dict[str, Any]:
                 "name": phase,
                 "stack": "phases",
                 "barCategoryGap": "20%",
-                "data": [round(each.phases.get(phase, 0.0), 3) for each in epochs],
+                "data": [round(each.get(phase, 0.0), 3) for each in parts],
             }
             for phase in phases
         ],
     )
+
+
+def apart(phases: Mapping[str, float]) -> dict[str, float]:
+    """Phases beside one another: what is a part of `execute` is taken out of it. `load` is left
+    out, for it adds up what partitions did at the same time."""
+    inner = sum(phases.get(name, 0.0) for name in ("sinks", "workers"))
+    found = {name: spent for name, spent in phases.items() if name != "load"}
+    if "execute" in found:
+        found["execute"] = max(0.0, found["execute"] - inner)
+    return found
 
 
 def sizes(epochs: Sequence[models.Epoch]) -> dict[str, Any]:
