@@ -44,6 +44,7 @@ TRUTH = r"""
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_hashtags(tmp_path: Path) -> None:
     home = Home(tmp_path)

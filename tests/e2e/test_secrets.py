@@ -33,7 +33,13 @@ def pipeline(flow):
 """
 
 
-@pytest.mark.parametrize("how", [[], ["--unsupervised"]], ids=["supervised", "unsupervised"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param([], id="supervised"),
+        pytest.param(["--unsupervised"], id="unsupervised", marks=pytest.mark.long),
+    ],
+)
 def test_sr17_a_secret_in_an_exception(tmp_path: Path, how: list[str]) -> None:
     home = Home(tmp_path)
     (tmp_path / "loud.py").write_text(JOB)

@@ -208,6 +208,7 @@ def test_whatever_is_killed_the_job_restarts_by_itself(tmp_path: Path) -> None:
     assert "restart 4 of 10" in shown
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_code_that_fails_is_not_retried_and_can_be_resumed(tmp_path: Path) -> None:
     job = Supervised(tmp_path)
@@ -294,6 +295,7 @@ def test_restarts_that_are_used_up_leave_a_job_that_can_be_resumed(tmp_path: Pat
     assert job.is_exact()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_job_is_taken_away_from_a_living_run(tmp_path: Path) -> None:
     job = Supervised(tmp_path)

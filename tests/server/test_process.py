@@ -253,6 +253,7 @@ job = hf.Job({name!r})
 """
 
 
+@pytest.mark.long
 def test_starts_go_through_the_server_where_they_mean_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

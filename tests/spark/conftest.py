@@ -32,14 +32,19 @@ ON_BOTH_BACKENDS = {
     "test_windows",
 }
 """All that is about state."""
-ALWAYS_ON_BOTH = {"test_exact"}
+ALWAYS_ON_BOTH = {
+    "test_every_kind_of_state",
+    "test_many_keys_in_one_batch_and_a_hot_key",
+    "test_several_sinks_side_outputs_and_branches",
+}
 """The others are with rocksdb only in `make test-long`: unit tests have both in the harness."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "place" in metafunc.fixturenames:
         module = metafunc.module.__name__.rpartition(".")[2]
-        marks = [] if module in ALWAYS_ON_BOTH else [pytest.mark.long]
+        always = metafunc.function.__name__ in ALWAYS_ON_BOTH
+        marks = [] if always else [pytest.mark.long]
         rocksdb = pytest.param("rocksdb", marks=marks)
         backends = ["heap", rocksdb] if module in ON_BOTH_BACKENDS else ["heap"]
         metafunc.parametrize("place", backends, indirect=True)

@@ -51,7 +51,7 @@ def truth() -> Counter[tuple[Any, ...]]:
     return rows
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_rules_change_at_a_known_record(
     place: Workplace, memory: Memory, parallelism: int
 ) -> None:

@@ -116,6 +116,7 @@ def test_steps_and_sources_come_and_go(place: Workplace) -> None:
     check_both(place)
 
 
+@pytest.mark.long
 def test_a_job_changes_its_backend(tmp_path: Path) -> None:
     heap, rocksdb = Workplace(tmp_path, "heap"), Workplace(tmp_path, "rocksdb")
     feed_half(heap, 0)

@@ -33,7 +33,7 @@ def edits(count: int, users: int = 40, seed: int = 1) -> list[tuple[Any, int]]:
     return [(edit["user"], edit["diff"]) for edit in generate(count, users=users, seed=seed)]
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 5])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.long), 2, 5])
 @pytest.mark.parametrize("process", [RunningTotal, BatchedTotal])
 def test_every_row_and_every_balance(
     place: Workplace, memory: Memory, parallelism: int, process: type[hf.KeyedProcess]

@@ -72,7 +72,7 @@ def changed_after(part: int, factor: int) -> list[tuple[str, int]]:
     return EDITS[:at] + [(user, diff * factor) for user, diff in EDITS[at:]]
 
 
-@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("rocksdb", marks=pytest.mark.long)])
 def test_rewound_output_equals_a_run_that_never_erred(
     tmp_path: Path, backend: Literal["heap", "rocksdb"]
 ) -> None:

@@ -55,6 +55,7 @@ def sessions(place: Workplace, out: Any, late: Any, idle_after: str | None = "2 
     return pipeline
 
 
+@pytest.mark.long
 def test_an_idle_source_is_left_out(place: Workplace, memory: Memory) -> None:
     out, rows = memory("out")
     late_out, late = memory("late")

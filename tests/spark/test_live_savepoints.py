@@ -232,6 +232,7 @@ class Overtaken:
             self.job.wait_for(lambda: not needed.exists())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_files_that_are_removed_meanwhile(place: Workplace) -> None:
     # Enough if the job is as far ahead as it can be, each time that it is waited for.

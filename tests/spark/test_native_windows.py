@@ -36,7 +36,13 @@ def latest(rows: list[Any]) -> dict[Any, Any]:
     }
 
 
-@pytest.mark.parametrize("windows", [TUMBLING, SLIDING], ids=["tumbling", "sliding"])
+@pytest.mark.parametrize(
+    "windows",
+    [
+        pytest.param(TUMBLING, id="tumbling", marks=pytest.mark.long),
+        pytest.param(SLIDING, id="sliding"),
+    ],
+)
 def test_native_windows_equal_duckdb_across_restarts(
     place: Workplace, memory: Memory, windows: Any
 ) -> None:

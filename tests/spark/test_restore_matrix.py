@@ -354,7 +354,7 @@ def checks(*short: str) -> pytest.MarkDecorator:
 
 
 @pytest.mark.timeout(600)
-@checks("aggregations", "rolling")
+@checks("rolling")
 def test_state_goes_everywhere(tmp_path: Path, check: Check) -> None:
     heap, rocksdb = Workplace(tmp_path, "heap"), Workplace(tmp_path, "rocksdb")
     plain, wider = check.pipeline(heap, False), check.pipeline(heap, True)

@@ -36,7 +36,7 @@ def feed_part(place: Workplace, part: int) -> None:
     feed(place.path / "log", EDITS[part * SIZE : (part + 1) * SIZE], f"p{part:02d}")
 
 
-@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("rocksdb", marks=pytest.mark.long)])
 def test_state_moves_to_any_number_of_partitions(
     tmp_path: Path, backend: Literal["heap", "rocksdb"]
 ) -> None:
@@ -61,7 +61,7 @@ def test_state_moves_to_any_number_of_partitions(
     assert place.take().manifest.parent == savepoint.manifest.id
 
 
-@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("backend", ["heap", pytest.param("rocksdb", marks=pytest.mark.long)])
 def test_rescaled_state_is_counted_without_being_read(
     tmp_path: Path, backend: Literal["heap", "rocksdb"]
 ) -> None:

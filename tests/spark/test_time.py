@@ -119,7 +119,9 @@ def plain(rows: list[Any]) -> Counter[tuple[Any, ...]]:
     )
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 5])
+@pytest.mark.parametrize(
+    "parallelism", [2, *(pytest.param(each, marks=pytest.mark.long) for each in (1, 5))]
+)
 def test_timers_and_late_records_equal_the_truth(
     place: Workplace, memory: Memory, parallelism: int
 ) -> None:

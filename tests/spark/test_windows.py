@@ -96,7 +96,13 @@ def but_for_arrival(late: tuple[Any, ...], *, epoch: bool = False) -> tuple[Any,
     return (*late[: -4 if epoch else -3], *late[-2:])
 
 
-@pytest.mark.parametrize("windows", [TUMBLING, SLIDING], ids=["tumbling", "sliding"])
+@pytest.mark.parametrize(
+    "windows",
+    [
+        pytest.param(TUMBLING, id="tumbling", marks=pytest.mark.long),
+        pytest.param(SLIDING, id="sliding"),
+    ],
+)
 def test_windows_equal_duckdb_and_the_harness(
     place: Workplace, memory: Memory, windows: Any
 ) -> None:
@@ -163,7 +169,13 @@ def test_sessions_equal_duckdb_and_the_harness(place: Workplace, memory: Memory)
     assert Counter(by_harness(SESSION, Sums(), epochs).output) == plain(rows())
 
 
-@pytest.mark.parametrize("windows", [SLIDING, SESSION], ids=["sliding", "session"])
+@pytest.mark.parametrize(
+    "windows",
+    [
+        pytest.param(SLIDING, id="sliding", marks=pytest.mark.long),
+        pytest.param(SESSION, id="session"),
+    ],
+)
 def test_windows_survive_restarts(place: Workplace, memory: Memory, windows: Any) -> None:
     epochs = edits(600, late=0.05, seed=9)
     out, rows = memory("out")
