@@ -161,7 +161,7 @@ def test_what_a_topic_holds_is_compared_with_the_edits() -> None:
     found = figures(records, truth, killed_at=10.5)
     assert (found["rows"], found["surplus"], found["exact"]) == (3, 0, True)
     assert found["first_after_kill"] == 0.5
-    assert found["records_per_second"] == pytest.approx(0.8 * 3 / 4)
+    assert found["records_per_second"] == pytest.approx(2 / 4)  # since the first one
     # A row that came twice, and one that was lost.
     assert figures([*records, records[0]], truth)["surplus"] == 1
     lost = figures(records[:2], truth)
@@ -169,6 +169,18 @@ def test_what_a_topic_holds_is_compared_with_the_edits() -> None:
     # Pathway takes a total back before it writes the next.
     back = TopicRecord(0, 9, 14_000, None, b'{"user": "a", "total": 1, "diff": -1}')
     assert figures([*records, back], truth)["rows"] == 3
+
+
+@pytest.mark.parametrize(("burst", "pause"), [(1, 0.1), (10, 1.0), (20, 2.0)])
+def test_bursts_are_measured_with_the_time_before_them(burst: int, pause: float) -> None:
+    """Ten rows in a second, one by one or all at the end of an epoch: the rate is the same."""
+    times = [pause * (at // burst + 1) for at in range(200)]
+    records = [
+        TopicRecord(0, at, int(time * 1000), None, b'{"user": "a", "total": 1}')
+        for at, time in enumerate(times)
+    ]
+    found = figures(records, Truth({"a": 1}, edits=200), 0.33)
+    assert found["records_per_second"] == pytest.approx(10)
 
 
 # -- throughput ---------------------------------------------------------------------------

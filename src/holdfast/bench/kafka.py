@@ -62,7 +62,8 @@ _FOLDING = (AGGREGATE, PLAIN_GROUP_BY, PATHWAY, PATHWAY_PYTHON)
 """Write the last total of a batch, not one per edit."""
 
 _EDITS, _KILL_EDITS = 2_000_000, 500_000
-_PER_EPOCH = 250_000
+_EPOCHS = 4
+"""That all edits make, where a program has epochs; each costs something besides its edits."""
 _USERS = 160_000
 _WARM_SHARE = 0.5
 _FLINK_PER_SECOND = 78_000.0
@@ -116,7 +117,7 @@ def _row(work: Work, name: str, edits: _Input, *, killed: bool) -> Row:
     assert place is not None
     slug = "".join(each if each.isalnum() else "-" for each in name.lower())
     target = f"{slug}-{'killed' if killed else 'whole'}"
-    per_epoch = work.scaled(_PER_EPOCH, at_least=100) // (4 if killed else 1)
+    per_epoch = edits.edits // _EPOCHS
     program = _program(work, name, edits.topic, target, per_epoch)
     watch = (
         *("-m", "holdfast.bench.kafka_watch", "--servers", place.address),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 from holdfast.storage.kafka_topic import TopicRecord
 
 OUTPUT = "output"
-WARM_UP_SHARE = 0.2
+WARM_UP_SHARE = 0.3
+_PAUSE_SECONDS = 0.5
+"""Between the rows of two epochs of a program that writes epoch by epoch."""
 
 
 class Truth:
@@ -34,8 +36,9 @@ def figures(
     warm_up: float = WARM_UP_SHARE,
     killed_at: float | None = None,
 ) -> dict[str, Any]:
-    """The rate is that at which edits were worked off after a share of the output, `warm_up`,
-    was in the topic, by the broker's own clock. `surplus` are rows beyond one per edit."""
+    """The rate is that at which edits were worked off after about a share of the output,
+    `warm_up`, was in the topic, by the broker's own clock. `surplus` are rows beyond one per
+    edit."""
     last: dict[str, int] = {}
     times: list[float] = []
     for record in records:
@@ -46,8 +49,8 @@ def figures(
         last[row["user"]] = row["total"]
     times.sort()
     rows = len(times)
-    begin = times[int(rows * warm_up)] if rows else 0.0
-    seconds = times[-1] - begin if rows else 0.0
+    before = _rows_before(times, warm_up)
+    seconds = times[-1] - times[before - 1] if before else 0.0
     after = [] if killed_at is None else [time for time in times if time > killed_at]
     return {
         "rows": rows,
@@ -55,6 +58,19 @@ def figures(
         "exact": last == truth.totals,
         "wrong_users": sum(last.get(user) != total for user, total in truth.totals.items()),
         "seconds": seconds,
-        "records_per_second": (1 - warm_up) * truth.edits / seconds if seconds else None,
+        "records_per_second": (1 - before / rows) * truth.edits / seconds if seconds else None,
         "first_after_kill": after[0] - killed_at if killed_at is not None and after else None,
     }
+
+
+def _rows_before(times: Sequence[float], warm_up: float) -> int:
+    """How many rows come before those that are measured.
+
+    Who writes epoch by epoch has worked for a whole epoch when its first row comes. So such a
+    program is measured from the end of an epoch on, or its first one would cost no time.
+    """
+    share = max(1, int(len(times) * warm_up)) if times else 0
+    for at in range(share, 0, -1):
+        if times[at] - times[at - 1] > _PAUSE_SECONDS:
+            return at
+    return share
