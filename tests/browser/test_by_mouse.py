@@ -67,10 +67,10 @@ def test_the_story(browser: Browser, live: tuple[Site, Edits]) -> None:
 def test_new_code_is_rehearsed_and_promoted(browser: Browser, live: tuple[Site, Edits]) -> None:
     """A fork with other code beside the job; then it is the job, and no edit is lost."""
     here, edits = live
-    changed = edits.folder / "changed.py"
-    changed.write_text((edits.folder / EXAMPLE.name).read_text() + "# Another version.\n")
     with visit(browser, here) as seen:
         start(seen)
+        changed = edits.folder / "changed.py"
+        changed.write_text((edits.folder / EXAMPLE.name).read_text() + "# Another version.\n")
         seen.go(f"/jobs/{JOB}")
         expect(number(seen, "Epoch")).to_have_text(re.compile(r"\d"), timeout=LONG)
         fork(seen, changed)
@@ -91,6 +91,8 @@ def fork(seen: Visit, code: Path) -> None:
 def promote(seen: Visit) -> None:
     seen.go(f"/jobs/{JOB}-fork")
     expect(seen.page.locator(".page-head .pill")).to_have_text("running", timeout=LONG)
+    # A job is known as a fork once it has taken the state over.
+    expect(seen.button("Promote")).to_be_visible(timeout=LONG)
     seen.button("Promote").click()
     planned(seen, "Promote", lambda: seen.dialog.get_by_label("Rewind").check()).click()
     succeeded(seen)
