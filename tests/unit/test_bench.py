@@ -166,6 +166,8 @@ def test_what_a_topic_holds_is_compared_with_the_edits() -> None:
     assert figures([*records, records[0]], truth)["surplus"] == 1
     lost = figures(records[:2], truth)
     assert (lost["surplus"], lost["exact"], lost["wrong_users"]) == (-1, False, 1)
+    assert figures(records[:1], truth)["records_per_second"] is None
+    assert figures([], truth)["rows"] == 0
     # Pathway takes a total back before it writes the next.
     back = TopicRecord(0, 9, 14_000, None, b'{"user": "a", "total": 1, "diff": -1}')
     assert figures([*records, back], truth)["rows"] == 3

@@ -70,7 +70,7 @@ def _rows_before(times: Sequence[float], warm_up: float) -> int:
     program is measured from the end of an epoch on, or its first one would cost no time.
     """
     share = max(1, int(len(times) * warm_up)) if times else 0
-    for at in range(share, 0, -1):
+    for at in range(min(share, len(times) - 1), 0, -1):
         if times[at] - times[at - 1] > _PAUSE_SECONDS:
             return at
     return share
