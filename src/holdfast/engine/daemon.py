@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import gc
 
-import pyspark.daemon
-import pyspark.worker
+from holdfast.engine.allocation import keep_freed_memory
 
-import holdfast.engine.worker  # noqa: F401
+keep_freed_memory()  # before Arrow comes with the other imports
+
+import pyspark.daemon  # noqa: E402
+import pyspark.worker  # noqa: E402
+
+import holdfast.engine.worker  # noqa: E402, F401
 
 if __name__ == "__main__":
     # Workers share the memory of what is here as long as nobody, the collector included,
