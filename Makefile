@@ -80,8 +80,16 @@ $(CONNECTOR)/.done: tests/kafka/connector.pom.xml $(STAMP)
 	mvn --quiet --batch-mode -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(CONNECTOR)) \
 	  -DincludeArtifactIds=spark-sql-kafka-0-10_2.13,spark-token-provider-kafka-0-10_2.13,kafka-clients,commons-pool2
 	@touch $@
-bench-kafka: $(PEERS)/.done $(CONNECTOR)/.done ## from Kafka to Kafka, next to other libraries
-	HOLDFAST_KAFKA_JARS=$(abspath $(CONNECTOR)) $(BIN)/holdfast bench --only kafka --peers $(PEERS)/bin/python $(BENCH)
+FLINK := $(PEERS)/flink
+FLINK_SOURCE := src/holdfast/bench/peers
+$(FLINK)/.done: $(FLINK_SOURCE)/flink.pom.xml $(FLINK_SOURCE)/FlinkTotals.java $(PEERS)/.done
+	mvn --quiet --batch-mode -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(FLINK))/jars \
+	  -DincludeScope=runtime
+	javac -cp '$(FLINK)/jars/*' -d $(FLINK)/classes $(FLINK_SOURCE)/FlinkTotals.java
+	@touch $@
+bench-kafka: $(PEERS)/.done $(FLINK)/.done $(CONNECTOR)/.done ## from Kafka to Kafka, next to other programs
+	HOLDFAST_KAFKA_JARS=$(abspath $(CONNECTOR)) $(BIN)/holdfast bench --only kafka \
+	  --peers $(PEERS)/bin/python --flink $(FLINK) $(BENCH)
 
 drill: setup ## break a job at every moment of an epoch, and check that nothing was lost
 	$(BIN)/holdfast drill

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ import typer.main
 
 from holdfast.bench import crashes, inputs, measure, report
 from holdfast.bench.jobs import Reminders, Totals
+from holdfast.bench.kafka import flink_peer
 from holdfast.bench.kafka_output import Truth, figures
 from holdfast.bench.measure import Epoch, Failed, Measured, PeakMemory
 from holdfast.bench.programs import HEAP_BYTES, KEYED_DDL, TIMED_DDL
@@ -35,6 +37,7 @@ from holdfast.bench.sections import SECTIONS
 from holdfast.bench.verify import totals_of
 from holdfast.cli.bench import _COLUMNS, _TITLES, _shown
 from holdfast.cli.main import app
+from holdfast.errors import UsageError
 from holdfast.storage.kafka_topic import TopicRecord
 from holdfast.testing import Harness
 
@@ -143,7 +146,8 @@ def test_programs_of_a_plan_have_folders_of_their_own(tmp_path: Path, scale: flo
 
 
 def kafka_place(folder: Path) -> KafkaPlace:
-    peers = dict.fromkeys(("Quix Streams", "Bytewax", "Pathway"), sys.executable)
+    names = ("Quix Streams", "Bytewax", "Pathway", "Flink, in Java")
+    peers = dict.fromkeys(names, (sys.executable, "peer.py"))
     return KafkaPlace(port=9092, cache=folder, jars="", packages="", peers=peers)
 
 
@@ -161,12 +165,12 @@ def test_what_a_topic_holds_is_compared_with_the_edits() -> None:
     found = figures(records, truth, killed_at=10.5)
     assert (found["rows"], found["surplus"], found["exact"]) == (3, 0, True)
     assert found["first_after_kill"] == 0.5
-    assert found["records_per_second"] == pytest.approx(2 / 4)  # since the first one
+    assert found["steady_per_second"] == pytest.approx(2 / 4)  # since the first one
     # A row that came twice, and one that was lost.
     assert figures([*records, records[0]], truth)["surplus"] == 1
     lost = figures(records[:2], truth)
     assert (lost["surplus"], lost["exact"], lost["wrong_users"]) == (-1, False, 1)
-    assert figures(records[:1], truth)["records_per_second"] is None
+    assert figures(records[:1], truth)["steady_per_second"] is None
     assert figures([], truth)["rows"] == 0
     # Pathway takes a total back before it writes the next.
     back = TopicRecord(0, 9, 14_000, None, b'{"user": "a", "total": 1, "diff": -1}')
@@ -181,8 +185,56 @@ def test_bursts_are_measured_with_the_time_before_them(burst: int, pause: float)
         TopicRecord(0, at, int(time * 1000), None, b'{"user": "a", "total": 1}')
         for at, time in enumerate(times)
     ]
-    found = figures(records, Truth({"a": 1}, edits=200), 0.33)
-    assert found["records_per_second"] == pytest.approx(10)
+    found = figures(records, Truth({"a": 1}, edits=200))
+    assert found["early_per_second"] == found["steady_per_second"] == pytest.approx(10)
+
+
+def test_a_program_that_gets_faster_has_two_rates() -> None:
+    """Four epochs of 100 rows for 200 edits each: after 8, 6, 4 and 4 seconds."""
+    ends = (8.0, 14.0, 18.0, 22.0)
+    times = [end - 1 + at / 100 for end in ends for at in range(1, 101)]
+    records = [
+        TopicRecord(0, at, round(time * 1000), None, b'{"user": "a", "total": 1}')
+        for at, time in enumerate(times)
+    ]
+    found = figures(records, Truth({"a": 1}, edits=800))
+    assert found["early_per_second"] == pytest.approx(200 / 6)
+    assert found["steady_per_second"] == pytest.approx(200 / 4)
+
+
+def test_of_kafka_the_steady_rates_are_compared(work: Work, tmp_path: Path) -> None:
+    kafka = section("kafka")
+    plan = kafka.plan(replace(work, kafka=kafka_place(tmp_path)))
+    rates = {"holdfast .process, exactly once": 90_000.0, "Pathway": 60_000.0}
+    results = [
+        ran(
+            row,
+            1.0,
+            events=[
+                {"event": "output", "steady_per_second": rates.get(row.name, 180_000.0)},
+            ],
+        )
+        for row in plan
+    ]
+    summary = kafka.summarise(results)
+    verdicts = {bar["what"].partition("against ")[2]: bar["met"] for bar in summary["bars"]}
+    assert verdicts == {
+        "Quix Streams": False,
+        "Bytewax": False,
+        "Pathway": True,
+        "Flink, in Java": False,
+        "78,000 per second": True,
+    }
+    flink = next(row for row in summary["rows"] if row["name"] == "Flink, in Java")
+    assert flink["to_exactly_once"] == pytest.approx(2.0)
+
+
+def test_flink_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"FlinkTotals\.class"):
+        flink_peer(tmp_path)
+    (tmp_path / "classes").mkdir()
+    (tmp_path / "classes" / "FlinkTotals.class").touch()
+    assert list(flink_peer(tmp_path)) == ["Flink, in Java"]
 
 
 # -- throughput ---------------------------------------------------------------------------

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from holdfast.storage.kafka_topic import TopicRecord
 
 OUTPUT = "output"
-WARM_UP_SHARE = 0.3
+_EARLY, _STEADY = 0.25, 0.5
+"""Shares of the rows. A JVM compiles its code while it runs, for a minute or so."""
 _PAUSE_SECONDS = 0.5
 """Between the rows of two epochs of a program that writes epoch by epoch."""
 
@@ -31,14 +32,11 @@ def read_truth(file: Path) -> Truth:
 
 
 def figures(
-    records: Iterable[TopicRecord],
-    truth: Truth,
-    warm_up: float = WARM_UP_SHARE,
-    killed_at: float | None = None,
+    records: Iterable[TopicRecord], truth: Truth, killed_at: float | None = None
 ) -> dict[str, Any]:
-    """The rate is that at which edits were worked off after about a share of the output,
-    `warm_up`, was in the topic, by the broker's own clock. `surplus` are rows beyond one per
-    edit."""
+    """Rates are those at which edits were worked off, by the broker's own clock: early, in the
+    second quarter of the output, and steady, in its second half. `surplus` are rows beyond one
+    per edit."""
     last: dict[str, int] = {}
     times: list[float] = []
     for record in records:
@@ -48,23 +46,29 @@ def figures(
         times.append(record.timestamp / 1000)
         last[row["user"]] = row["total"]
     times.sort()
-    rows = len(times)
-    before = _rows_before(times, warm_up)
-    seconds = times[-1] - times[before - 1] if before else 0.0
+    early, steady = _rows_before(times, _EARLY), _rows_before(times, _STEADY)
     after = [] if killed_at is None else [time for time in times if time > killed_at]
     return {
-        "rows": rows,
-        "surplus": rows - truth.edits,
+        "rows": len(times),
+        "surplus": len(times) - truth.edits,
         "exact": last == truth.totals,
         "wrong_users": sum(last.get(user) != total for user, total in truth.totals.items()),
-        "seconds": seconds,
-        "records_per_second": (1 - before / rows) * truth.edits / seconds if seconds else None,
+        "early_per_second": _rate(times, early, steady, truth.edits),
+        "steady_per_second": _rate(times, steady, len(times), truth.edits),
         "first_after_kill": after[0] - killed_at if killed_at is not None and after else None,
     }
 
 
+def _rate(times: Sequence[float], begin: int, end: int, edits: int) -> float | None:
+    """Of the rows after the first `begin`, up to `end`; each stands for as many edits."""
+    if not 0 < begin < end:
+        return None
+    seconds = times[end - 1] - times[begin - 1]
+    return (end - begin) / len(times) * edits / seconds if seconds else None
+
+
 def _rows_before(times: Sequence[float], warm_up: float) -> int:
-    """How many rows come before those that are measured.
+    """How many rows come before those after about a share of all.
 
     Who writes epoch by epoch has worked for a whole epoch when its first row comes. So such a
     program is measured from the end of an epoch on, or its first one would cost no time.

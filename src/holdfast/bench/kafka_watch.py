@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
         code = _run(options.command, topic, _QUIET_AFTER_KILL_SECONDS)
     if not code:
         records, truth = read_topic(access, options.topic), read_truth(options.truth)
-        found = figures(records, truth, options.warm_up, killed_at)
+        found = figures(records, truth, killed_at)
         sys.stdout.write(json.dumps({"event": OUTPUT, **found}) + "\n")
     return code
 
@@ -73,7 +73,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--servers", required=True)
     parser.add_argument("--topic", required=True, help="of the output")
     parser.add_argument("--truth", type=Path, required=True, help="of the totals")
-    parser.add_argument("--warm-up", type=float, required=True, help="share of the rows")
     parser.add_argument("--kill-at", type=int, help="rows in the topic")
     parser.add_argument("command", nargs="+")
     return parser.parse_args(arguments)

@@ -39,8 +39,8 @@ class KafkaPlace:
     jars: str
     packages: str
     """Spark's connector, as in the settings."""
-    peers: Mapping[str, str]
-    """Other libraries by name, each with the interpreter that has it."""
+    peers: Mapping[str, tuple[str, ...]]
+    """Other programs by name, each with the command that runs it."""
 
     @property
     def address(self) -> str:

@@ -55,6 +55,14 @@ def bench(
             help="An interpreter with Quix Streams, Bytewax or Pathway, for the kafka section.",
         ),
     ] = None,
+    flink: Annotated[
+        Path | None,
+        typer.Option(
+            "--flink",
+            metavar="DIR",
+            help="Flink's jars and the compiled FlinkTotals, for the kafka section.",
+        ),
+    ] = None,
     json_output: JsonOption = False,
 ) -> int:
     """Measure holdfast next to plain Spark, on this machine, now.
@@ -72,7 +80,8 @@ def bench(
         _show_machine(before, "at the beginning")
     found: dict[str, Any] = {}
     with _folder(directory) as folder:
-        work = Work(folder=folder, scale=scale, kafka=_kafka_place(sections, peers), rows=rows)
+        place = _kafka_place(sections, peers, flink)
+        work = Work(folder=folder, scale=scale, kafka=place, rows=rows)
         with _Progress(sum(len(section.wanted(work)) for section in sections)) as progress:
             for section in sections:
                 found[section.name] = run_section(section, work, progress)
@@ -115,10 +124,12 @@ def _selected(names: Sequence[str]) -> list[Section]:
     ]
 
 
-def _kafka_place(sections: Sequence[Section], peers: Path | None) -> KafkaPlace | None:
+def _kafka_place(
+    sections: Sequence[Section], peers: Path | None, flink: Path | None
+) -> KafkaPlace | None:
     if all(section.name != "kafka" for section in sections):
         return None
-    from holdfast.bench.kafka import installed_peers
+    from holdfast.bench.kafka import flink_peer, installed_peers
     from holdfast.bench.section import KafkaPlace
     from holdfast.control.kafka.broker import free_port
 
@@ -129,7 +140,10 @@ def _kafka_place(sections: Sequence[Section], peers: Path | None) -> KafkaPlace 
         jars=settings.kafka_jars,
         packages=settings.kafka_packages,
         # As it is: the interpreter of a virtual environment is a link, and knows it by that.
-        peers=installed_peers(peers.absolute()) if peers else {},
+        peers={
+            **(installed_peers(peers.absolute()) if peers else {}),
+            **(flink_peer(flink.absolute()) if flink else {}),
+        },
     )
 
 
@@ -350,7 +364,8 @@ _COLUMNS = {
     "kafka": [
         _NAME,
         Column(key="rows", title="ROWS OUT", text=count, right=True),
-        Column(key="records_per_second", title="RECORDS/S", text=_number, right=True),
+        Column(key="early_per_second", title="EARLY RECORDS/S", text=_number, right=True),
+        Column(key="steady_per_second", title="RECORDS/S", text=_number, right=True),
         Column(key="to_exactly_once", title="TO EXACTLY ONCE", text=_times, right=True),
         Column(key="surplus", title="SURPLUS ROWS", text=_signed, right=True),
         _IS_EXACT,
