@@ -202,6 +202,19 @@ def test_a_program_that_gets_faster_has_two_rates() -> None:
     assert found["steady_per_second"] == pytest.approx(200 / 4)
 
 
+def test_epochs_that_fold_unequally_are_measured_whole() -> None:
+    """The first epoch has the most rows, and ends after a quarter of all."""
+    written = [(260, 9.0), (250, 13.0), (245, 15.0), (245, 17.0)]
+    records = [
+        TopicRecord(0, 0, round(time * 1000), None, b'{"user": "a", "total": 1}')
+        for rows, time in written
+        for _ in range(rows)
+    ]
+    found = figures(records, Truth({"a": 1}, edits=4000))
+    assert found["early_per_second"] == pytest.approx(1000 / 4)
+    assert found["steady_per_second"] == pytest.approx(2000 * 0.98 / 4)
+
+
 def test_of_kafka_the_steady_rates_are_compared(work: Work, tmp_path: Path) -> None:
     kafka = section("kafka")
     plan = kafka.plan(replace(work, kafka=kafka_place(tmp_path)))

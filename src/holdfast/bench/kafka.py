@@ -45,18 +45,12 @@ _JOBS = {
 PATHWAY, PATHWAY_PYTHON = "Pathway", "Pathway, a Python function"
 FLINK = "Flink, in Java"
 _PYTHON_PEERS = {
-    "Quix Streams": ("quix",),
-    "Bytewax": ("bytewax_flow",),
-    PATHWAY: ("pathway_flow", "sum"),
-    PATHWAY_PYTHON: ("pathway_flow", "python"),
+    "Quix Streams": ("quixstreams", "quix.py"),
+    "Bytewax": ("bytewax", "bytewax_flow.py"),
+    PATHWAY: ("pathway", "pathway_flow.py", "sum"),
+    PATHWAY_PYTHON: ("pathway", "pathway_flow.py", "python"),
 }
-"""By name, their script and what it is told."""
-_MODULES = {
-    "Quix Streams": "quixstreams",
-    "Bytewax": "bytewax",
-    PATHWAY: "pathway",
-    PATHWAY_PYTHON: "pathway",
-}
+"""By name: the library, the script that uses it, and what the script is told."""
 _FOLDING = (AGGREGATE, PLAIN_GROUP_BY, PATHWAY, PATHWAY_PYTHON)
 """Write the last total of a batch, not one per edit."""
 
@@ -131,12 +125,11 @@ def _program(work: Work, name: str, source: str, target: str, per_epoch: int) ->
     assert place is not None
     folder = work.folder / "runs" / "kafka" / target
     if name in place.peers:
-        python, *arguments = place.peers[name]
-        _, *how = _PYTHON_PEERS.get(name, ("",))
+        executable, *arguments = place.peers[name]
         state = folder / "state"
         return Program(
-            python=python,
-            arguments=(*arguments, place.address, source, target, str(state), *how),
+            python=executable,
+            arguments=(*arguments, place.address, source, target, str(state)),
             folder=folder,
             checkpoint=state,
         )
@@ -242,16 +235,19 @@ def installed_peers(python: Path) -> dict[str, tuple[str, ...]]:
         "import importlib.util, json, sys; "
         "print(json.dumps([bool(importlib.util.find_spec(m)) for m in sys.argv[1:]]))"
     )
+    modules = [module for module, *_ in _PYTHON_PEERS.values()]
     ran = subprocess.run(
-        [str(python), "-c", question, *_MODULES.values()],
+        [str(python), "-c", question, *modules],
         capture_output=True,
         text=True,
         check=True,
     )
     scripts = Path(__file__).parent / "peers"
     return {
-        name: (str(python), str(scripts / f"{_PYTHON_PEERS[name][0]}.py"))
-        for name, has in zip(_MODULES, json.loads(ran.stdout), strict=True)
+        name: (str(python), str(scripts / script), *how)
+        for (name, (_, script, *how)), has in zip(
+            _PYTHON_PEERS.items(), json.loads(ran.stdout), strict=True
+        )
         if has
     }
 

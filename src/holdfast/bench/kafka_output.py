@@ -16,6 +16,8 @@ _EARLY, _STEADY = 0.25, 0.5
 """Shares of the rows. A JVM compiles its code while it runs, for a minute or so."""
 _PAUSE_SECONDS = 0.5
 """Between the rows of two epochs of a program that writes epoch by epoch."""
+_EPOCHS_AT_LEAST = 4
+"""That such a program has; then the end of one is never farther than half of it."""
 
 
 class Truth:
@@ -67,14 +69,14 @@ def _rate(times: Sequence[float], begin: int, end: int, edits: int) -> float | N
     return (end - begin) / len(times) * edits / seconds if seconds else None
 
 
-def _rows_before(times: Sequence[float], warm_up: float) -> int:
+def _rows_before(times: Sequence[float], share: float) -> int:
     """How many rows come before those after about a share of all.
 
     Who writes epoch by epoch has worked for a whole epoch when its first row comes. So such a
-    program is measured from the end of an epoch on, or its first one would cost no time.
+    program is measured from the end of an epoch on, the one that is nearest, or its first one
+    would cost no time.
     """
-    share = max(1, int(len(times) * warm_up)) if times else 0
-    for at in range(min(share, len(times) - 1), 0, -1):
-        if times[at] - times[at - 1] > _PAUSE_SECONDS:
-            return at
-    return share
+    wanted, reach = int(len(times) * share), len(times) // (2 * _EPOCHS_AT_LEAST)
+    near = range(max(1, wanted - reach), min(len(times), wanted + reach + 1))
+    ends = [at for at in near if times[at] - times[at - 1] > _PAUSE_SECONDS]
+    return min(ends, key=lambda at: abs(at - wanted), default=max(1, wanted))

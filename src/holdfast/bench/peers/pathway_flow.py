@@ -25,7 +25,7 @@ def by_python(so_far: int | None, diff: int) -> int:
     return (so_far or 0) + diff
 
 
-def main(servers: str, source: str, target: str, state: str, how: str) -> None:
+def main(how: str, servers: str, source: str, target: str, state: str) -> None:
     total = {"sum": pw.reducers.sum, "python": by_python}[how]
     settings = {
         "bootstrap.servers": servers,
