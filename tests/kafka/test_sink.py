@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from confluent_kafka import Consumer
@@ -170,6 +171,20 @@ def test_records_have_headers_and_their_own_partition(
         )
         for n, text, kind, part in rows
     ]
+
+
+def test_the_partitioner_can_be_another(
+    cluster: Cluster, topic: Topic, place: Workplace
+) -> None:
+    out = topic(3)
+    feed_part(place, 0)
+    sink = hf.sinks.Kafka(
+        out, servers=cluster.address, key="user", options={"partitioner": "consistent"}
+    )
+    place.run(totals(place, sink), out)
+    assert_exact(cluster, out, EDITS[:SIZE])
+    found = {user: rows[0][0] for user, rows in rows_by_key(cluster, out).items()}
+    assert found == {user: crc32(user.encode()) % 3 for user in USERS}
 
 
 def first_messages(cluster: Cluster, topic: str, count: int) -> list[Any]:
