@@ -51,6 +51,7 @@ _PYTHON_PEERS = {
     PATHWAY_PYTHON: ("pathway", "pathway_flow.py", "python"),
 }
 """By name: the library, the script that uses it, and what the script is told."""
+_PEERS = (*_PYTHON_PEERS, FLINK)
 _FOLDING = (AGGREGATE, PLAIN_GROUP_BY, PATHWAY, PATHWAY_PYTHON)
 """Write the last total of a batch, not one per edit."""
 
@@ -94,7 +95,7 @@ def _plan(work: Work) -> list[Row]:
 
 def _peers(work: Work) -> list[str]:
     place = work.kafka
-    return [name for name in (*_PYTHON_PEERS, FLINK) if place and name in place.peers]
+    return [name for name in _PEERS if place and name in place.peers]
 
 
 def _row(work: Work, name: str, edits: _Input, *, killed: bool) -> Row:
@@ -304,7 +305,7 @@ def _bars(rows: Sequence[Mapping[str, Any]]) -> list[Bar]:
             bar=1.0,
             measured=report.ratio(own, report.find(rows, "steady_per_second", name=peer)),
         )
-        for peer in (*_PYTHON_PEERS, FLINK)
+        for peer in _PEERS
         if any(row["name"] == peer for row in rows)
     ]
     elsewhere = Bar(

@@ -2,8 +2,8 @@
 
 A worker needs in the next epoch what it needed in this one. Both of its allocators, Arrow's
 and C's, give large pieces back to the system at once, and get them again as new pages, each of
-which the system has to find, to clear and to map. That is a sixth of the workers' time, and
-more on some virtual machines, whose host does the same once again.
+which the system has to find, to clear and to map. That was a sixth of the workers' time from
+Kafka to Kafka.
 """
 
 from __future__ import annotations
